@@ -1,0 +1,55 @@
+# One target for each thing a developer does; each sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements/dev.lock
+.DEFAULT_GOAL := help
+.PHONY: help install check format test proto golden bench demo lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+$(VENV)/.installed: $(LOCK) pyproject.toml
+	@echo "Setting up $(VENV) from $(LOCK) …"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; set PYTHON=…"; exit 2; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+install: $(VENV)/.installed ## make .venv with the `stretto` command
+
+check: install ## format, lint, types, import contracts, module sizes, spelling, freshness of generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/python tests/checks/house_rules.py
+	$(BIN)/python proto/generate.py --check
+
+format: install ## format and mend what can be mended by machine
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: check ## run the checks, then all tests (ARGS="-k …" to narrow)
+	$(BIN)/python -m pytest $(ARGS)
+
+proto: install ## generate the code beside proto/*.proto
+	$(BIN)/python proto/generate.py
+
+golden: install ## check golden cases against the placement code: make golden CASES="PATH…"
+	$(BIN)/stretto golden $(CASES)
+
+bench: install ## run the benchmarks: make bench [WHAT="decide ledger pipeline side-by-side"]
+	$(BIN)/python -m bench $(WHAT)
+
+demo: install ## the main job on one machine: simulated cluster, all roles, a real trace, a report
+	$(BIN)/stretto demo $(ARGS)
+
+lock: ## resolve requirements/*.lock afresh (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra local pyproject.toml -o requirements/run.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra local --group dev pyproject.toml -o requirements/dev.lock
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) out build *.egg-info .pytest_cache .mypy_cache .ruff_cache
