@@ -1,0 +1,35 @@
+"""What can go wrong with the API server, each as one line that says what, where and what to do."""
+
+from __future__ import annotations
+
+
+class KubeError(Exception):
+    """Base of everything that Kubernetes access raises."""
+
+
+class ConfigError(KubeError):
+    """The credentials or the address cannot be used as given."""
+
+
+class KubeUnreachable(KubeError):
+    """No usable answer came. Whether a write was carried out is unknown.
+
+    ``sent`` is False only when the connection could not even be opened, so that nothing was carried out.
+    """
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class KubeRefused(KubeError):
+    """The API server answered a read with something other than success."""
+
+    def __init__(self, message: str, *, status: int, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class WatchGone(KubeError):
+    """The version to continue from is too old (410): the list has to be read anew."""
