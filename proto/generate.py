@@ -1,7 +1,7 @@
 """Generate the Python code beside the .proto files, or check that it is fresh.
 
-Run from anywhere: ``python proto/generate.py [--check]``. The output is committed, so that a user needs no
-compiler; ``make check`` compares it.
+Run from anywhere: ``python proto/generate.py [--check]``. The output is committed, so that a user
+needs no compiler; ``make check`` compares it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 
 
 def generate(*, out: pathlib.Path) -> None:
-    """Write the generated modules below ``out``; the package path ``proto/`` is part of their imports."""
+    """Write the generated modules below ``out``; the package path ``proto/`` is part of their
+    imports."""
     sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "proto").glob("*.proto"))
     args = ["protoc", f"-I{ROOT}", f"--python_out={out}", f"--pyi_out={out}"]
     if protoc.main([*args, f"--grpc_python_out={out}", *sources]) != 0:

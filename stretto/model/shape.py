@@ -1,9 +1,9 @@
 """A shape: everything about a pod that scheduling looks at (design §2, §12.10–11).
 
-Two pods of one shape are interchangeable for every plugin; that is what makes reuse, parking and batching per
-shape right. The record holds *resolved* values in Kubernetes' base units; names that merely parametrise a pod
-(spec.nodeName, nominated node) are kept as fields because they change what is feasible.
-``digest`` is a content hash over the canonical encoding, equal in every process.
+Two pods of one shape are interchangeable for every plugin; that is what makes reuse, parking and
+batching per shape right. The record holds *resolved* values in Kubernetes' base units; names that
+merely parametrise a pod (spec.nodeName, nominated node) are kept as fields because they change
+what is feasible. ``digest`` is a content hash over the canonical encoding, equal in every process.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class HostPort(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class PodTerm(msgspec.Struct, frozen=True, array_like=True):
-    """A required anti-affinity term of a pod, as much as refusing needs until inter-pod affinity is built."""
+    """A required anti-affinity term of a pod, as much as refusing needs until inter-pod affinity
+    is built."""
 
     topology_key: str
     namespaces: tuple[str, ...] = ()
@@ -73,13 +74,14 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     namespace: str
     priority: int = 0
     requests: tuple[tuple[str, int], ...] = ()
-    """(resource, amount) sorted by name; cpu in milli, the rest in base units (bytes, counts). Zero amounts kept
-    only where upstream tells an explicit 0 from absence."""
+    """(resource, amount) sorted by name; cpu in milli, the rest in base units (bytes, counts).
+    Zero amounts kept only where upstream tells an explicit 0 from absence."""
     nonzero_cpu_milli: int = 0
     nonzero_memory: int = 0
     """Bytes; the scoring defaults of upstream's NonZeroRequested applied, node-side sum."""
     score_requests: tuple[int, int] = (0, 0)
-    """(cpu milli, memory bytes) as the pod-side scorer sees them (pod-level resources differ, upstream §1.2)."""
+    """(cpu milli, memory bytes) as the pod-side scorer sees them (pod-level resources differ,
+    upstream §1.2)."""
     tolerations: tuple[Toleration, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
     required_node_terms: tuple[NodeTerm, ...] | None = None
@@ -87,7 +89,8 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     preferred_node_terms: tuple[PreferredNodeTerm, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     images: tuple[str, ...] = ()
-    """Normalised image names of init and regular containers and image volumes, with repeats, in order."""
+    """Normalised image names of init and regular containers and image volumes, with repeats, in
+    order."""
     image_containers: int = 0
     """The count that scales ImageLocality's upper threshold."""
     node_name: str = ""
@@ -98,9 +101,11 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     label_keys: tuple[str, ...] = ()
     """The sorted key set (keys some live selector reads) that ``labels`` was projected on."""
     anti_affinity: tuple[PodTerm, ...] = ()
-    """Own required anti-affinity terms: others that match are refused while inter-pod affinity is not built."""
+    """Own required anti-affinity terms: others that match are refused while inter-pod affinity is
+    not built."""
     unbuilt_hard: tuple[str, ...] = ()
-    """Hard constraints present in the pod that no plugin of this release checks, named for the condition."""
+    """Hard constraints present in the pod that no plugin of this release checks, named for the
+    condition."""
     unbuilt_soft: tuple[str, ...] = ()
     """Soft ones; counted, named once in the log, not obeyed."""
 

@@ -1,11 +1,12 @@
 """The words that dispatcher, shards and Binder exchange, as plain records.
 
-One place defines what a unit, an attempt, a proposal, a verdict and an outcome are, so that the brains of
-the three processes and the wire format speak of the same things (design §2). Nothing here does I/O.
+One place defines what a unit, an attempt, a proposal, a verdict and an outcome are, so that the
+brains of the three processes and the wire format speak of the same things (design §2). Nothing
+here does I/O.
 
-Order matters in two of them. A :class:`Version` is the Binder's commit order: a snapshot "at v" contains
-every commit ≤ v. An :class:`Attempt` is ordered as a pair, so that an answer to an attempt of a dead
-Dispatcher never counts for one of its successor (design §12.4).
+Order matters in two of them. A :class:`Version` is the Binder's commit order: a snapshot "at v"
+contains every commit ≤ v. An :class:`Attempt` is ordered as a pair, so that an answer to an
+attempt of a dead Dispatcher never counts for one of its successor (design §12.4).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ UnitId = NewType("UnitId", str)
 NodeId = NewType("NodeId", int)
 """A node incarnation in the Binder's epoch: given out once, never reused while the epoch lasts."""
 ShapeId = NewType("ShapeId", int)
-"""A shape in one interning scope (the Binder's log, or one stream); never compared across scopes."""
+"""A shape in one interning scope (the Binder's log, or one stream); never compared across
+scopes."""
 
 
 class Version(NamedTuple):
@@ -45,7 +47,8 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     resource_version: int
-    """The version of the pod object that was read when the unit was formed; a precondition of its bind."""
+    """The version of the pod object that was read when the unit was formed; a precondition of its
+    bind."""
     shape: int
     """A :data:`ShapeId` in the scope of whoever holds the record."""
 
@@ -57,7 +60,8 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     attempt: Attempt
     members: tuple[Member, ...]
     min_sequence: int = 0
-    """The snapshot must have reached this sequence (of the Binder's current epoch) before it is decided."""
+    """The snapshot must have reached this sequence (of the Binder's current epoch) before it is
+    decided."""
     avoid: tuple[int, ...] = ()
     """Node ids that the last attempts lost on; the shard ranks them last among equals."""
 
@@ -92,7 +96,8 @@ class VerdictKind(enum.IntEnum):
 
 
 class Cause(enum.IntEnum):
-    """What a verdict other than COMMITTED, or an outcome other than BOUND, was lost to. A closed set."""
+    """What a verdict other than COMMITTED, or an outcome other than BOUND, was lost to. A closed
+    set."""
 
     NONE = 0
     CAPACITY = 1
@@ -129,7 +134,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     kind: VerdictKind
     cause: Cause = Cause.NONE
     sequence: int = 0
-    """COMMITTED: the sequence that contains the reservation. CONFLICT: the one to reach before a new try."""
+    """COMMITTED: the sequence that contains the reservation. CONFLICT: the one to reach before a
+    new try."""
     nodes: tuple[int, ...] = ()
     """COMMITTED: where the members went (a spare may have been taken)."""
 
@@ -179,7 +185,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 class Unplaceable(msgspec.Struct, frozen=True, gc=False):
-    """A shard's answer for a unit that fits nowhere, decided on committed state only (design §12.2)."""
+    """A shard's answer for a unit that fits nowhere, decided on committed state only (design
+    §12.2)."""
 
     unit_id: UnitId
     attempt: Attempt

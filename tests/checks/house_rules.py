@@ -1,7 +1,7 @@
 """Check the rules of the house that no other tool checks: sizes, brains without I/O, no leftovers.
 
-Run as ``python tests/checks/house_rules.py`` from the root of a checkout; prints one line a finding and exits
-with 1 if there is any. ``make check`` runs it.
+Run as ``python tests/checks/house_rules.py`` from the root of a checkout; prints one line a
+finding and exits with 1 if there is any. ``make check`` runs it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def sources() -> list[pathlib.Path]:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     paths = (pathlib.Path(name) for name in listing.stdout.split())
-    return sorted(p for p in paths if p.exists() and not p.name.endswith(("_pb2.py", "_pb2_grpc.py")))
+    return sorted(
+        p for p in paths if p.exists() and not p.name.endswith(("_pb2.py", "_pb2_grpc.py"))
+    )
 
 
 def size_findings(*, path: pathlib.Path, text: str, tree: ast.AST) -> Iterator[str]:

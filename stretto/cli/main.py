@@ -1,0 +1,180 @@
+"""Entry point of the `stretto` command.
+
+Each subcommand imports what it needs when it is chosen, so that a shard process never loads the
+Kubernetes or the Redis client (design §3).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+
+from stretto.cli.flags import FlagError, add_flags, settings_from
+from stretto.cli.runner import run_role
+from stretto.model.errors import OperatorError
+
+DESCRIPTION = """\
+Stretto schedules pods in parallel: a dispatcher streams units to shards, shards place them on one
+shared snapshot, a binder re-checks, reserves in a Redis/Valkey ledger and binds.
+
+  stretto demo                          everything on this machine, simulated cluster, real trace
+  stretto run --kubeconfig FILE         all roles on this machine, for an existing cluster
+  stretto dispatcher|shard|binder       one role a process
+"""
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def add_role(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, name: str, text: str
+) -> None:
+    """A subcommand that runs one role until it is told to stop."""
+    parser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=lambda args: role_command(args, name=name))
+
+
+def role_parts(name: str) -> tuple[type, Callable[..., object]]:
+    """The settings class and the run function of a role."""
+    if name == "dispatcher":
+        import dispatcher.process as dispatcher_process
+
+        from stretto.config.dispatcher import DispatcherSettings
+
+        return DispatcherSettings, dispatcher_process.run
+    if name == "shard":
+        import scheduler_shard.process as shard_process
+
+        from stretto.config.shard import ShardSettings
+
+        return ShardSettings, shard_process.run
+    if name == "binder":
+        import binder.process as binder_process
+
+        from stretto.config.binder import BinderSettings
+
+        return BinderSettings, binder_process.run
+    import stretto.simulator.process as simulator_process
+    from stretto.simulator.settings import SimulatorSettings
+
+    return SimulatorSettings, simulator_process.run
+
+
+def role_command(args: argparse.Namespace, *, name: str) -> int:
+    """Run the role named on the command line."""
+    settings_class, run = role_parts(name)
+    settings = settings_from(args, settings_class)
+    set_up_logging(settings)
+
+    async def main(stop: asyncio.Event) -> int:
+        await run(settings, stop=stop, ready=None)  # type: ignore[misc]
+        return 0
+
+    return run_role(main)
+
+
+def set_up_logging(settings: object) -> None:
+    """Configure logs from the settings of a role."""
+    from stretto.telemetry.logs import setup_logging
+
+    setup_logging(
+        format=getattr(settings, "log_format", "json"), level=getattr(settings, "log_level", "info")
+    )
+
+
+def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`stretto run`: all roles on one machine."""
+    from stretto.cli.run import RunSettings, run_command
+
+    text = "run all roles on this machine for an existing cluster, in the foreground"
+    parser = commands.add_parser("run", help=text, description=text)
+    add_flags(parser, RunSettings)
+    parser.set_defaults(command=lambda args: run_command(settings_from(args, RunSettings)))
+
+
+def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`stretto demo`: the main job with a simulated cluster and a real trace."""
+    from stretto.cli.demo import DemoSettings, demo_command
+
+    text = "run the main job here: simulated cluster, real Valkey, all roles, a real GPU trace"
+    parser = commands.add_parser("demo", help=text, description=text)
+    add_flags(parser, DemoSettings)
+    parser.set_defaults(command=lambda args: demo_command(settings_from(args, DemoSettings)))
+
+
+def add_loadgen(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`stretto loadgen`: create pods on a cluster and report how they were scheduled."""
+    text = "create pods (steady, burst, ramp or from a trace) and report how they were scheduled"
+    parser = commands.add_parser("loadgen", help=text, description=text)
+
+    def command(args: argparse.Namespace) -> int:
+        from stretto.cli.loadgen import loadgen_command
+        from stretto.workload.settings import LoadSettings
+
+        return loadgen_command(settings_from(args, LoadSettings))
+
+    parser.set_defaults(command=command)
+
+
+def add_golden(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`stretto golden`: check cases of the golden format."""
+    text = "check golden cases (decisions of the real kube-scheduler) against the placement code"
+    parser = commands.add_parser("golden", help=text, description=text)
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="a .jsonl or .jsonl.gz file, or a folder of them"
+    )
+
+    def command(args: argparse.Namespace) -> int:
+        from stretto.cli.golden import run
+
+        return run(args.paths)
+
+    parser.set_defaults(command=command)
+
+
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser; flags of a role are added only when that role is named, since they import its
+    settings."""
+    parser = argparse.ArgumentParser(
+        prog="stretto",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="role", metavar="COMMAND", required=True)
+    roles = {
+        "dispatcher": "watch pending pods, keep the queue, stream units to shards",
+        "shard": "place units on the shared snapshot and propose them to the binder",
+        "binder": "re-check proposals, reserve them in the ledger, bind",
+        "simulator": "serve a simulated cluster over HTTP",
+    }
+    for name, text in roles.items():
+        add_role(commands, name=name, text=text)
+        if words[:1] == [name]:
+            add_flags(commands.choices[name], role_parts(name)[0])
+    add_loadgen(commands)
+    if words[:1] == ["loadgen"]:
+        from stretto.workload.settings import LoadSettings
+
+        add_flags(commands.choices["loadgen"], LoadSettings)
+    if not words or words[0] not in roles:
+        add_run(commands)
+        add_demo(commands)
+        add_golden(commands)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command; see stretto.cli.runner for the exit codes."""
+    words = list(sys.argv[1:] if words is None else words)
+    args = build_parser(words).parse_args(words)
+    command: Command = args.command
+    try:
+        return command(args)
+    except (FlagError, OperatorError) as error:
+        sys.stderr.write(f"stretto: {error}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

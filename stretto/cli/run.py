@@ -1,0 +1,262 @@
+"""`stretto run`: dispatcher, binder and K shards as processes of this machine, for an existing
+cluster.
+
+The ledger is the Redis or Valkey of ``--redis-url`` (or REDIS_URL), otherwise an embedded server
+whose append-only file lives in a folder per cluster, named after the uid of kube-system (design
+§12.8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import pathlib
+import sys
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from stretto.cli.runner import run_role
+from stretto.cli.supervisor import Role, Supervisor, free_port
+from stretto.kube.client import KubeClient
+from stretto.kube.config import KubeConfig
+from stretto.ledger.server import EmbeddedServer
+from stretto.model.errors import OperatorError
+
+READY_TIMEOUT_S = 60.0
+
+
+class RunError(OperatorError):
+    """`stretto run` cannot start."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """Flags of `stretto run`."""
+
+    kubeconfig: pathlib.Path | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "kubeconfig of the cluster; without it the in-cluster account",
+            "env": "KUBECONFIG",
+        },
+    )
+    shards: int = dataclasses.field(
+        default=2, metadata={"help": "scheduler shard processes to start"}
+    )
+    scheduler_name: tuple[str, ...] = dataclasses.field(
+        default=("stretto",), metadata={"help": "schedulerName to serve; repeatable"}
+    )
+    redis_url: str | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "Redis or Valkey that holds the ledger; embedded when absent",
+            "env": "REDIS_URL",
+        },
+    )
+    state_dir: pathlib.Path = dataclasses.field(
+        default=pathlib.Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser()
+        / "stretto",
+        metadata={"help": "folder of the embedded ledger, one below it per cluster"},
+    )
+    lease_namespace: str = dataclasses.field(
+        default="kube-system", metadata={"help": "namespace of the two leader Leases"}
+    )
+    log_format: str = dataclasses.field(default="text", metadata={"help": "json or text"})
+    log_level: str = dataclasses.field(
+        default="warning", metadata={"help": "debug, info, warning or error"}
+    )
+    log_dir: pathlib.Path | None = dataclasses.field(
+        default=None,
+        metadata={"help": "folder for a log file per process instead of this terminal"},
+    )
+    log_ready: bool = dataclasses.field(
+        default=True, metadata={"help": "print a line when all roles are ready"}
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if not 1 <= self.shards <= 64:
+            raise ValueError(f"--shards {self.shards}: take 1 to 64")
+        if not all(self.scheduler_name):
+            raise ValueError("--scheduler-name is empty")
+
+
+@dataclasses.dataclass
+class Ports:
+    """Loopback ports of the roles of one machine."""
+
+    dispatcher: int = dataclasses.field(default_factory=free_port)
+    binder: int = dataclasses.field(default_factory=free_port)
+    dispatcher_http: int = dataclasses.field(default_factory=free_port)
+    binder_http: int = dataclasses.field(default_factory=free_port)
+
+
+def common_flags(settings: RunSettings) -> list[str]:
+    """Flags that every role takes."""
+    return ["--log-format", settings.log_format, "--log-level", settings.log_level]
+
+
+def control_flags(settings: RunSettings) -> list[str]:
+    """Flags of the two roles that speak to the API server."""
+    flags = [f"--scheduler-name={name}" for name in settings.scheduler_name]
+    flags += ["--lease-namespace", settings.lease_namespace]
+    if settings.kubeconfig:
+        flags += ["--kubeconfig", str(settings.kubeconfig)]
+    return flags
+
+
+def log_of(settings: RunSettings, name: str) -> pathlib.Path | None:
+    """The log file of a role, None for this terminal."""
+    if settings.log_dir is None:
+        return None
+    settings.log_dir.mkdir(parents=True, exist_ok=True)
+    return settings.log_dir / f"{name}.log"
+
+
+def shard_role(settings: RunSettings, *, number: int, ports: Ports) -> Role:
+    """A shard process, the ``number``-th of this machine."""
+    http = free_port()
+    name = f"shard-{number}"
+    flags = [
+        "--name",
+        name,
+        "--dispatcher",
+        f"127.0.0.1:{ports.dispatcher}",
+        "--binder",
+        f"127.0.0.1:{ports.binder}",
+    ]
+    return Role(
+        name=name,
+        arguments=[
+            "shard",
+            *common_flags(settings),
+            *flags,
+            "--telemetry-listen",
+            f"127.0.0.1:{http}",
+        ],
+        ready_url=f"http://127.0.0.1:{http}/readyz",
+        log=log_of(settings, name),
+    )
+
+
+def roles_of(settings: RunSettings, *, redis_url: str, ports: Ports) -> list[Role]:
+    """All role processes of one machine."""
+    control = [*common_flags(settings), *control_flags(settings)]
+    binder = [
+        "--listen",
+        f"127.0.0.1:{ports.binder}",
+        "--telemetry-listen",
+        f"127.0.0.1:{ports.binder_http}",
+    ]
+    dispatcher = [
+        "--listen", f"127.0.0.1:{ports.dispatcher}", "--binder", f"127.0.0.1:{ports.binder}",
+        "--telemetry-listen", f"127.0.0.1:{ports.dispatcher_http}",
+    ]  # fmt: skip
+    return [
+        Role(
+            name="binder",
+            arguments=["binder", *control, *binder, "--redis-url", redis_url],
+            ready_url=f"http://127.0.0.1:{ports.binder_http}/readyz",
+            log=log_of(settings, "binder"),
+        ),
+        Role(
+            name="dispatcher",
+            arguments=["dispatcher", *control, *dispatcher],
+            ready_url=f"http://127.0.0.1:{ports.dispatcher_http}/readyz",
+            log=log_of(settings, "dispatcher"),
+        ),
+        *(
+            shard_role(settings, number=number, ports=ports)
+            for number in range(1, settings.shards + 1)
+        ),
+    ]
+
+
+class NamespaceHead(msgspec.Struct):
+    """As much of a Namespace as naming the ledger folder needs."""
+
+    metadata: dict[str, object]
+
+
+async def cluster_uid(settings: RunSettings) -> str:
+    """The uid of kube-system, which names the cluster.
+
+    Raises:
+        RunError: the API server does not answer, or refuses.
+    """
+    config = (
+        KubeConfig.from_file(settings.kubeconfig)
+        if settings.kubeconfig
+        else KubeConfig.in_cluster()
+    )
+    async with KubeClient(config) as client:
+        try:
+            async with asyncio.timeout(10):
+                reply = await client.get("/api/v1/namespaces/kube-system", {})
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or "no answer within 10 s"
+            raise RunError(
+                f"the API server at {config.server} cannot be reached ({reason}); "
+                "check --kubeconfig"
+            ) from None
+    if reply.status != 200:
+        raise RunError(
+            f"the API server at {config.server} answered {reply.status} to reading namespace "
+            "kube-system; check the credentials in --kubeconfig"
+        )
+    return str(msgspec.json.decode(reply.body, type=NamespaceHead).metadata["uid"])
+
+
+@contextlib.asynccontextmanager
+async def ledger_url(settings: RunSettings, *, uid: str) -> AsyncIterator[str]:
+    """The URL of the given ledger, or of an embedded one that lives as long as the context."""
+    if settings.redis_url:
+        yield settings.redis_url
+        return
+    folder = settings.state_dir / "ledger" / uid
+    async with EmbeddedServer(folder=folder) as server:
+        yield server.url
+
+
+async def run_all(settings: RunSettings, *, stop: asyncio.Event) -> int:
+    """Start everything, stay until ``stop``, end everything."""
+    uid = await cluster_uid(settings)
+    async with ledger_url(settings, uid=uid) as url:
+        supervisor = Supervisor(roles_of(settings, redis_url=url, ports=Ports()))
+        try:
+            await supervisor.start()
+            await wait_ready_or(stop, supervisor=supervisor)
+            if settings.log_ready and not stop.is_set():
+                names = ", ".join(settings.scheduler_name)
+                sys.stderr.write(
+                    f"stretto: ready; scheduling pods with schedulerName {names} "
+                    f"on {settings.shards} shards.\n"
+                )
+            stopped = asyncio.ensure_future(stop.wait())
+            await asyncio.wait([stopped, supervisor.failed], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if supervisor.failed.done():
+                raise supervisor.failed.result()
+        finally:
+            await supervisor.stop()
+    return 0
+
+
+async def wait_ready_or(stop: asyncio.Event, *, supervisor: Supervisor) -> None:
+    """Wait until all roles are ready, or until asked to stop."""
+    ready = asyncio.ensure_future(supervisor.wait_ready(timeout_s=READY_TIMEOUT_S))
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([ready, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if ready.done():
+        ready.result()
+    else:
+        ready.cancel()
+
+
+def run_command(settings: RunSettings) -> int:
+    """Entry point of `stretto run`."""
+    return run_role(lambda stop: run_all(settings, stop=stop))

@@ -1,0 +1,203 @@
+"""Keep a set of role processes running on this machine: start, wait until ready, restart, stop.
+
+Used by `stretto run` and `stretto demo`. A child that dies is started again after a pause that
+doubles from 0.2 s to 5 s: recovery belongs to the roles, all that is needed here is that they come
+back. A child that exits with code 2 before it was ever ready has said what an operator must mend:
+the supervisor stops with that code. The children are told to end with us (PR_SET_PDEATHSIG) so
+that a killed parent leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import dataclasses
+import logging
+import os
+import pathlib
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from stretto.model.errors import OperatorError
+
+logger = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class RoleError(OperatorError):
+    """A child ended before it was ready, or would not get ready in time."""
+
+
+def free_port() -> int:
+    """A TCP port on loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def die_with_parent() -> None:
+    """In the child: ask the kernel for SIGTERM when the parent dies."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclasses.dataclass
+class Role:
+    """A process to keep running."""
+
+    name: str
+    """Unique, for people: "shard-1"."""
+    arguments: list[str]
+    """After ``python -m stretto.cli.main``."""
+    ready_url: str = ""
+    """Answers 200 when the role is ready; empty: ready once started."""
+    log: pathlib.Path | None = None
+    """Where its output goes; None: ours."""
+    process: asyncio.subprocess.Process | None = None
+    starts: int = 0
+    was_ready: bool = False
+    cpu_before_s: float = 0.0
+    """CPU seconds of earlier incarnations."""
+
+    def cpu_s(self) -> float:
+        """CPU seconds used by all incarnations so far."""
+        return self.cpu_before_s + (process_cpu_s(self.process.pid) if self.process else 0.0)
+
+
+def process_cpu_s(pid: int) -> float:
+    """User and system CPU seconds of a living process (0 when it is gone); from /proc."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+def process_resident_bytes(pid: int) -> int:
+    """Resident memory of a living process, in bytes (0 when it is gone)."""
+    try:
+        pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def answers(url: str) -> bool:
+    """True if a GET of the URL answers 200 within a second."""
+    try:
+        with urllib.request.urlopen(url, timeout=1) as reply:  # noqa: S310 (our own loopback URL)
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+class Supervisor:
+    """Owns the processes of the roles; see the module docstring."""
+
+    def __init__(self, roles: list[Role], *, stop_grace_s: float = 8.0) -> None:
+        self.roles = {role.name: role for role in roles}
+        self.stop_grace_s = stop_grace_s
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
+        self.failed: asyncio.Future[RoleError] = asyncio.get_running_loop().create_future()
+
+    async def start(self, *names: str) -> None:
+        """Start the named roles (all when none is named) and keep them running."""
+        for name in names or tuple(self.roles):
+            role = self.roles[name]
+            await self._spawn(role)
+            self._keepers[name] = asyncio.create_task(self._keep(role), name=f"keep {name}")
+
+    async def _spawn(self, role: Role) -> None:
+        out = role.log.open("ab") if role.log else None
+        try:
+            role.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "stretto.cli.main", *role.arguments,
+                stdout=out, stderr=out, stdin=asyncio.subprocess.DEVNULL,
+                preexec_fn=die_with_parent, start_new_session=True,
+            )  # fmt: skip
+        finally:
+            if out:
+                out.close()
+        role.starts += 1
+
+    async def _keep(self, role: Role) -> None:
+        pause_s = 0.2
+        while not self._stopping:
+            assert role.process is not None
+            pid, before = role.process.pid, role.cpu_before_s
+            waiter = asyncio.ensure_future(role.process.wait())
+            while not waiter.done():
+                await asyncio.wait([waiter], timeout=0.5)
+                role.cpu_before_s, cpu_s = before, process_cpu_s(pid) or role.cpu_s()
+            code = waiter.result()
+            role.cpu_before_s, role.process = before + cpu_s, None
+            if self._stopping:
+                return
+            if code == 2 and not role.was_ready:
+                if not self.failed.done():
+                    self.failed.set_result(
+                        RoleError(f"{role.name} could not start; its line above says why")
+                    )
+                return
+            logger.warning(
+                "%s ended with code %s; starting it again in %.1f s.", role.name, code, pause_s
+            )
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, 5.0)
+            if not self._stopping:
+                await self._spawn(role)
+
+    async def wait_ready(self, *, timeout_s: float) -> None:
+        """Wait until every role answers ready.
+
+        Raises:
+            RoleError: one ended for good, or the time is over.
+        """
+        deadline = time.monotonic() + timeout_s
+        for role in self.roles.values():
+            while role.ready_url and not await asyncio.to_thread(answers, role.ready_url):
+                if self.failed.done():
+                    raise self.failed.result()
+                if time.monotonic() > deadline:
+                    where = f"; see {role.log}" if role.log else ""
+                    raise RoleError(f"{role.name} is not ready after {timeout_s:.0f} s{where}")
+                await asyncio.sleep(0.05)
+            role.was_ready = True
+
+    def kill(self, name: str) -> None:
+        """Kill a role with SIGKILL; its keeper starts it again."""
+        process = self.roles[name].process
+        if process is not None:
+            process.kill()
+
+    async def stop(self) -> None:
+        """Ask every role to end, then make it: at most ``stop_grace_s`` seconds."""
+        self._stopping = True
+        running = [role.process for role in self.roles.values() if role.process is not None]
+        for process in running:
+            signal_process(process, signal.SIGTERM)
+        waits = [asyncio.ensure_future(process.wait()) for process in running]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=self.stop_grace_s)
+            for process in running if late else []:
+                signal_process(process, signal.SIGKILL)
+            await asyncio.wait(waits)
+        for keeper in self._keepers.values():
+            keeper.cancel()
+        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+
+
+def signal_process(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal to a process that may be gone already."""
+    if process.returncode is None:
+        try:
+            process.send_signal(number)
+        except ProcessLookupError:
+            return
