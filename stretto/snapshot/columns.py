@@ -1,0 +1,344 @@
+"""The snapshot: the cluster as columns over node rows, at a version of the Binder's log (design §4).
+
+The same class is the picture that a shard decides on and the authoritative state that the Binder re-checks
+against. Applying a delta costs O(what changed). A row is a node incarnation; rows of removed nodes are used again.
+
+Two kinds of pods are counted. *Committed* ones come and go by deltas and are what :meth:`Snapshot.full_state`
+hands to a new follower. *Tentative* ones (a shard's own open proposals, the Binder's units of the batch in hand)
+come and go by :meth:`Snapshot.add_pod` and :meth:`Snapshot.remove_pod`; whoever added one removes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stretto.model.shape import Shape
+from stretto.model.unit import Version
+from stretto.snapshot.changes import ChangeLog
+from stretto.snapshot.delta import Delta, NodeChange, NodeRow, ObjectRow, Taint
+from stretto.snapshot.full import chunks
+from stretto.snapshot.images import ImageTable
+from stretto.snapshot.labels import LabelColumn, LabelTable
+from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
+from stretto.snapshot.ports import PortTable
+from stretto.snapshot.resources import ResourceTable, grown
+
+PARTITIONS = 64
+"""Virtual slices of the nodes; shards prefer those that are their own."""
+_FIRST_CAPACITY = 64
+Interned = TypeVar("Interned")
+
+
+class SnapshotError(ValueError):
+    """A delta does not continue this snapshot; the follower must ask for a full state."""
+
+
+class Snapshot:
+    """Columns over node rows; see the module docstring.
+
+    Arrays have ``capacity`` entries of which the first ``rows`` were ever used; ``live`` says which are nodes now.
+    """
+
+    def __init__(self) -> None:
+        self.version = Version(0, 0)
+        self.capacity = _FIRST_CAPACITY
+        self.rows = 0
+        self.node_count = 0
+        """Live nodes."""
+        self.tentative = 0
+        """Tentative pods counted in the columns now."""
+        self.changes = ChangeLog()
+        """Rows whose node or pods changed."""
+        self.node_changes = ChangeLog()
+        """Rows whose node (labels, taints, allocatable, flags, existence) changed."""
+        self.object_version = 0
+        """Grows with each change to an object."""
+        self.node_id: npt.NDArray[np.int64] = np.full(_FIRST_CAPACITY, -1, dtype=np.int64)
+        self.live: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)
+        self.frozen: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)
+        self.unschedulable: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)
+        self.partition: npt.NDArray[np.int16] = np.zeros(_FIRST_CAPACITY, dtype=np.int16)
+        self.uid_hash: npt.NDArray[np.uint64] = np.zeros(_FIRST_CAPACITY, dtype=np.uint64)
+        """64 bits of a content hash of the node's uid: partitions and tie ranks derive from it."""
+        self.taint_set: npt.NDArray[np.int32] = np.zeros(_FIRST_CAPACITY, dtype=np.int32)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        """Taint sets by id; 0 is the empty one."""
+        self.node_rows: list[NodeRow | None] = []
+        self.name: list[str] = []
+        self.node_uid: list[str] = []
+        self.resources = ResourceTable(capacity=_FIRST_CAPACITY)
+        self.ports = PortTable()
+        self.images = ImageTable(capacity=_FIRST_CAPACITY)
+        self._labels = LabelTable(capacity=_FIRST_CAPACITY)
+        self._usages = UsageTable(self.resources)
+        self._shapes = ShapeTable(self._usages)
+        self._pods = PodTable()
+        self._row_of_id: dict[int, int] = {}
+        self._row_of_name: dict[str, int] = {}
+        self._free: list[int] = []
+        self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
+        self._interned: dict[object, object] = {}
+        self._objects: dict[str, dict[str, ObjectRow]] = {}
+
+    # ------------------------------------------------------------------------------------------------- reading
+    @property
+    def stamp(self) -> int:
+        """Grows with each change to any row."""
+        return self.changes.stamp
+
+    def rows_changed_since(self, stamp: int) -> npt.NDArray[np.int64] | None:
+        """Distinct rows changed after ``stamp`` (int64); None: not known any more, treat as all."""
+        changed = self.changes.since(stamp)
+        return None if changed is None else np.array(changed, dtype=np.int64)
+
+    def row_of(self, node_id: int) -> int | None:
+        """The row of a node incarnation, None if it is gone or unknown."""
+        return self._row_of_id.get(node_id)
+
+    def row_of_name(self, name: str) -> int | None:
+        """The row of the node with this name."""
+        return self._row_of_name.get(name)
+
+    def node(self, row: int) -> NodeRow:
+        """The definition of a live row."""
+        found = self.node_rows[row]
+        assert found is not None, f"row {row} holds no node"
+        return found
+
+    def shape(self, shape_id: int) -> Shape:
+        """A shape of the Binder's log.
+
+        Raises:
+            KeyError: the number is not defined in this epoch.
+        """
+        return self._shapes.shape(shape_id)
+
+    def pods_on(self, row: int) -> Mapping[int, int]:
+        """Committed pods of a row: shape number → count."""
+        return self._pods.of(row)
+
+    def label_column(self, key: str) -> LabelColumn:
+        """The column of a label key; ask each time, columns are bounded and may be rebuilt."""
+        return self._labels.column(key, self.node_rows)
+
+    def image_column(self, name: str) -> npt.NDArray[np.bool_]:
+        """bool[capacity]: rows that hold an image under this name; ask each time."""
+        return self.images.column(name, self.node_rows)
+
+    def objects(self, kind: str) -> Mapping[str, bytes]:
+        """Payloads of a kind by key."""
+        return {key: row.payload for key, row in self._objects.get(kind, {}).items()}
+
+    def full_state(self, *, nodes_per_chunk: int = 500) -> Iterator[Delta]:
+        """The committed state in chunks for a new follower; pods aggregated with ``pod_count``."""
+        return chunks(self, self._pods, self._objects, nodes_per_chunk=nodes_per_chunk)
+
+    # ------------------------------------------------------------------------------------------------ changing
+    def add_pod(self, shape: Shape, row: int, *, count: int = 1) -> None:
+        """Count tentative pods on a row."""
+        self.tentative += count
+        self._shift(self._usages.of(shape), row, count)
+
+    def remove_pod(self, shape: Shape, row: int, *, count: int = 1) -> None:
+        """Undo :meth:`add_pod`. A row whose node went away meanwhile has nothing left to undo; see ``row_of``."""
+        self.tentative -= count
+        self._shift(self._usages.of(shape), row, -count)
+
+    def apply(self, delta: Delta) -> None:
+        """Advance by one step of the log, in the order shapes, nodes, pods, removed nodes, objects.
+
+        Raises:
+            SnapshotError: another epoch, an older sequence, or a pod row that names an unknown shape or node.
+        """
+        self._check_continues(delta)
+        for shape_id, shape in delta.shapes:
+            self._shapes.define(shape_id, shape)
+        for change in delta.nodes:
+            self._put_node(change)
+        if delta.pod_sign:
+            self._apply_pods(delta)
+        for node_id in delta.removed_nodes:
+            self._remove_node(node_id)
+        for row in delta.objects:
+            self._put_object(row)
+        self.version = Version(delta.epoch, delta.sequence)
+
+    def _check_continues(self, delta: Delta) -> None:
+        if self.version != (0, 0) and delta.epoch != self.version.epoch:
+            raise SnapshotError(
+                f"a delta of epoch {delta.epoch} does not continue {tuple(self.version)}: "
+                "start with an empty snapshot and a full state"
+            )
+        if delta.sequence < self.version.sequence:
+            raise SnapshotError(
+                f"delta {delta.sequence} is older than {tuple(self.version)}: ask for a full state"
+            )
+
+    def _apply_pods(self, delta: Delta) -> None:
+        counts = delta.pod_count
+        for i, sign in enumerate(delta.pod_sign):
+            count = counts[i] if counts else 1
+            shape_id = delta.pod_shape[i]
+            row = self._row_of_id.get(delta.pod_node[i])
+            if row is None:
+                if sign < 0:
+                    continue  # its node left first and took it along
+                raise SnapshotError(f"a pod names node {delta.pod_node[i]}, which is not there")
+            usage = self._shapes.usage(shape_id)
+            if usage is None:
+                raise SnapshotError(f"a pod names shape {shape_id}, which is not defined")
+            if not self._pods.shift(row, shape_id, sign * count):
+                raise SnapshotError(
+                    f"{count} pods of shape {shape_id} leave node {self.name[row]}, which has fewer"
+                )
+            self._shift(usage, row, sign * count)
+
+    def _shift(self, usage: Usage, row: int, count: int) -> None:
+        for column, amount in usage.lines:
+            cells = column.used_cells
+            cells[row] = cells[row] + amount * count
+        if usage.ports:
+            self.ports.shift(row, usage.ports, count)
+        self.changes.note(row)
+
+    def _put_node(self, change: NodeChange) -> None:
+        node = self._intern(change.row)
+        row = self._row_of_id.get(change.node_id)
+        if row is None:
+            row = self._new_row(change.node_id, node)
+        old = self.node_rows[row]
+        if old is None or old.allocatable != node.allocatable:
+            self.resources.set_allocatable(row, node.allocatable)
+        if old is None or old.labels != node.labels:
+            self._labels.set(row, node.labels)
+        self.images.replace(row, () if old is None else old.images, node.images)
+        self.node_rows[row] = node
+        self.name[row] = node.name
+        self._row_of_name[node.name] = row
+        self.unschedulable[row] = node.unschedulable
+        self.frozen[row] = change.frozen
+        self.taint_set[row] = self._taint_id(node.taints)
+        self.node_changes.note(row)
+        self.changes.note(row)
+
+    def _new_row(self, node_id: int, node: NodeRow) -> int:
+        row = self._free.pop() if self._free else self._extend()
+        digest = hashlib.blake2b(node.uid.encode(), digest_size=8).digest()
+        self.uid_hash[row] = int.from_bytes(digest, "big")
+        self.partition[row] = int.from_bytes(digest, "big") % PARTITIONS
+        self.node_uid[row] = node.uid
+        self.node_id[row] = node_id
+        self._row_of_id[node_id] = row
+        self.live[row] = True
+        self.node_count += 1
+        self.images.version += 1
+        return row
+
+    def _extend(self) -> int:
+        if self.rows == self.capacity:
+            self._grow(self.capacity * 2)
+        self.rows += 1
+        self.node_rows.append(None)
+        self.name.append("")
+        self.node_uid.append("")
+        return self.rows - 1
+
+    def _grow(self, capacity: int) -> None:
+        self.node_id = grown(self.node_id, capacity)
+        self.live = grown(self.live, capacity)
+        self.frozen = grown(self.frozen, capacity)
+        self.unschedulable = grown(self.unschedulable, capacity)
+        self.partition = grown(self.partition, capacity)
+        self.uid_hash = grown(self.uid_hash, capacity)
+        self.taint_set = grown(self.taint_set, capacity)
+        self.resources.grow(capacity)
+        self.images.grow(capacity)
+        self._labels.grow(capacity)
+        self.capacity = capacity
+
+    def _remove_node(self, node_id: int) -> None:
+        row = self._row_of_id.pop(node_id, None)
+        if row is None:
+            return
+        old = self.node(row)
+        if self._row_of_name.get(old.name) == row:
+            del self._row_of_name[old.name]
+        self._pods.clear(row)
+        self.resources.clear(row)
+        self.ports.clear(row)
+        self.images.replace(row, old.images, ())
+        self.images.version += 1
+        self._labels.set(row, ())
+        self.node_rows[row] = None
+        self.name[row] = ""
+        self.node_uid[row] = ""
+        self.node_id[row] = -1
+        self.live[row] = False
+        self.frozen[row] = False
+        self.unschedulable[row] = False
+        self.taint_set[row] = 0
+        self.node_count -= 1
+        self._free.append(row)
+        self.node_changes.note(row)
+        self.changes.note(row)
+
+    def _put_object(self, row: ObjectRow) -> None:
+        kind = self._objects.setdefault(row.kind, {})
+        if row.removed:
+            kind.pop(row.key, None)
+        else:
+            kind[row.key] = row
+        self.object_version += 1
+
+    def _taint_id(self, taints: tuple[Taint, ...]) -> int:
+        known = self._taint_ids.get(taints)
+        if known is None:
+            known = self._taint_ids[taints] = len(self.taint_sets)
+            self.taint_sets.append(taints)
+        return known
+
+    def _intern(self, node: NodeRow) -> NodeRow:
+        """The same definition with labels, taints, amounts and images shared between nodes: memory."""
+        one = self._one
+        return msgspec.structs.replace(
+            node,
+            labels=tuple(one(pair) for pair in node.labels),
+            taints=one(node.taints),
+            allocatable=one(node.allocatable),
+            images=one(tuple(one(image) for image in node.images)) if node.images else (),
+            declared_features=one(node.declared_features),
+        )
+
+    def _one(self, value: Interned) -> Interned:
+        if len(self._interned) > 16 * self.capacity + 4096:
+            self._interned.clear()
+        return self._interned.setdefault(value, value)  # type: ignore[return-value]
+
+    # ---------------------------------------------------------------------------------------------- self-check
+    def validate(self) -> None:
+        """Assert that columns, indexes and counts agree; O(everything), for tests and audits."""
+        rows = self.rows
+        assert self.node_count == int(self.live[:rows].sum()) == len(self._row_of_id)
+        for node_id, row in self._row_of_id.items():
+            assert self.live[row], f"node {node_id} maps to the dead row {row}"
+            assert self.node_id[row] == node_id
+            assert self.node_uid[row] == self.node(row).uid
+        expected = {name: np.zeros(self.capacity, np.int64) for name in self.resources.columns}
+        for row, shape_id, count in self._pods.items():
+            assert self.live[row] and count > 0
+            usage = self._shapes.usage(shape_id)
+            assert usage is not None
+            for column, amount in usage.lines:
+                expected[column.name][row] += amount * count
+        for name, column in self.resources.columns.items():
+            assert not self.live[rows:].any() and not column.used[~self.live].any()
+            if self.tentative == 0:
+                assert (column.used == expected[name]).all(), f"sums of {name} drifted"
+            else:
+                assert (column.used >= expected[name]).all(), f"sums of {name} fell short"
