@@ -1,16 +1,19 @@
-"""Access to the Kubernetes API: raw JSON over HTTP, typed where it is read, never retried behind a caller's back.
+"""Access to the Kubernetes API: raw JSON over HTTP, typed where it is read, never retried behind a
+caller's back.
 
-The one place that imports the official client (its ``kubernetes.aio`` half), and that only for credentials and for
-the HTTP session: bodies are decoded here, by msgspec, because the client's own models cost thirty times as much and
-misread the reply to a Binding (it is a ``Status``).
+The one place that imports the official client (its ``kubernetes.aio`` half), and that only for
+credentials and for the HTTP session: bodies are decoded here, by msgspec, because the client's own
+models cost thirty times as much and misread the reply to a Binding (it is a ``Status``).
 
 * :mod:`~stretto.kube.config`: where the API server is and how to identify ourselves to it.
-* :mod:`~stretto.kube.client`: one request at a time; :mod:`~stretto.kube.answers` says what a reply proves.
-* :mod:`~stretto.kube.reflector`: a consistent list, then the watch, for ever; :mod:`~stretto.kube.sightings` holds
-  its order rules.
-* :mod:`~stretto.kube.lease`: leadership with a fencing epoch; :mod:`~stretto.kube.lease_keeper` keeps it.
+* :mod:`~stretto.kube.client`: one request at a time; :mod:`~stretto.kube.answers` says what a reply
+  proves.
+* :mod:`~stretto.kube.reflector`: a consistent list, then the watch, for ever;
+  :mod:`~stretto.kube.sightings` holds its order rules.
+* :mod:`~stretto.kube.lease`: leadership with a fencing epoch; :mod:`~stretto.kube.lease_keeper`
+  keeps it.
 * :mod:`~stretto.kube.events`: the slower lane for Event objects.
 
-What a write that failed half-way means is never guessed: a time-out, a reset connection or a cancelled task leaves it
-*unknown*, and the caller has to read before it acts.
+What a write that failed half-way means is never guessed: a time-out, a reset connection or a
+cancelled task leaves it *unknown*, and the caller has to read before it acts.
 """

@@ -1,8 +1,8 @@
 """What an answer of the API server proves.
 
-The table for bindings is exhaustive: whatever it does not list is UNKNOWN, and unknown is never taken for "not
-done". All refusals of a bind arrive as 409 and differ by text only; the text serves metrics and logs, the decision
-is taken on a fresh read of the pod.
+The table for bindings is exhaustive: whatever it does not list is UNKNOWN, and unknown is never
+taken for "not done". All refusals of a bind arrive as 409 and differ by text only; the text serves
+metrics and logs, the decision is taken on a fresh read of the pod.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class BindAnswer(msgspec.Struct, frozen=True, gc=False):
     """Seconds; set if THROTTLED."""
     refusal: BindRefusal = BindRefusal.NONE
     sent: bool = True
-    """UNKNOWN only: False if the connection could not be opened, so that nothing was carried out."""
+    """UNKNOWN only: False if the connection could not be opened, so that nothing was carried
+    out."""
 
 
 _BOUND = BindAnswer(kind=BindKind.BOUND, status=201)
@@ -138,7 +139,8 @@ def classify_bind(response: Response) -> BindAnswer:
         return _BOUND
     kind = _BY_STATUS.get(response.status, BindKind.UNKNOWN)
     if response.status == 404 and status is not None and status.reason == "NotFound":
-        # Only the API server's own 404 speaks about the pod; one from a proxy in between proves nothing.
+        # Only the API server's own 404 speaks about the pod; one from a proxy in between proves
+        # nothing.
         kind = BindKind.GONE
     throttled = kind is BindKind.THROTTLED
     wait = DEFAULT_RETRY_AFTER_S if response.retry_after is None else response.retry_after

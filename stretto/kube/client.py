@@ -1,8 +1,9 @@
 """The calls a scheduler makes, each answered by what it proves.
 
-No call retries: a caller that sends again knows why it may. A call that times out or loses its connection raises
-:class:`~stretto.kube.errors.KubeUnreachable` (``bind`` answers UNKNOWN), and one that is cancelled is as unknown as
-that: whoever cancels a task that writes has to read before it acts.
+No call retries: a caller that sends again knows why it may. A call that times out or loses its
+connection raises :class:`~stretto.kube.errors.KubeUnreachable` (``bind`` answers UNKNOWN), and one
+that is cancelled is as unknown as that: whoever cancels a task that writes has to read before it
+acts.
 """
 
 from __future__ import annotations
@@ -165,8 +166,9 @@ class KubeClient:
     ) -> Response:
         """Strategic-merge patch of ``pods/status``; ``metadata.resourceVersion`` in it is a must.
 
-        Without that precondition, a patch that lands after the bind would set PodScheduled=False on a bound pod.
-        409: the pod changed; drop the patch and decide anew. 422: ``metadata.uid`` is another pod's.
+        Without that precondition, a patch that lands after the bind would set PodScheduled=False on
+        a bound pod. 409: the pod changed; drop the patch and decide anew. 422: ``metadata.uid`` is
+        another pod's.
         """
         assert patch["metadata"]["resourceVersion"], "a status patch without its precondition"
         return await self._call("PATCH", pod_path(namespace, name) + "/status", body=patch)
@@ -177,7 +179,8 @@ class KubeClient:
         return await self._call("POST", path, body=event)
 
     async def evict(self, namespace: str, name: str, *, uid: str) -> Response:
-        """Ask for the eviction of the pod that has this uid. 429: its disruption budget is spent."""
+        """Ask for the eviction of the pod that has this uid. 429: its disruption budget is
+        spent."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -191,12 +194,14 @@ class KubeClient:
     ) -> BindAnswer:
         """Bind the pod that has this uid, as it was at this version, to a node.
 
-        Raises nothing but cancellation, after which the outcome is unknown. The API server does not check that
-        the node exists.
+        Raises nothing but cancellation, after which the outcome is unknown. The API server does not
+        check that the node exists.
         """
         if not (namespace and name and uid and node and resource_version):
             # A malformed Binding would be answered 500, which counts as unknown.
-            return BindAnswer(kind=BindKind.INVALID, status=0, text="a field of the binding is empty")
+            return BindAnswer(
+                kind=BindKind.INVALID, status=0, text="a field of the binding is empty"
+            )
         body = _encode(
             _Binding(
                 metadata=_Preconditions(
@@ -240,7 +245,8 @@ class KubeClient:
 
 
 def path_part(text: str) -> str:
-    """A name as a part of a path. Valid names pass as they are; anything else is percent-encoded."""
+    """A name as a part of a path. Valid names pass as they are; anything else is
+    percent-encoded."""
     return text if _SAFE_NAME.match(text) else quote(text, safe="")
 
 

@@ -1,9 +1,10 @@
 """Where the API server is, and how to identify ourselves to it.
 
-The official loader does the reading of certificates and paths; what it would do that a scheduler must not have
-done to it silently (run a plug-in program, follow an expired OIDC token, fall back to no credentials at all) is
-refused before, in one line. Tokens that live in a file are read again when they are a minute old, because a
-projected service account token is replaced while the process runs.
+The official loader does the reading of certificates and paths; what it would do that a scheduler
+must not have done to it silently (run a plug-in program, follow an expired OIDC token, fall back to
+no credentials at all) is refused before, in one line. Tokens that live in a file are read again
+when they are a minute old, because a projected service account token is replaced while the process
+runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from stretto.kube.errors import ConfigError
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_AGE_S = 60.0
-"""How long a token that came from a file is used before the file is read again; client-go's period."""
+"""How long a token that came from a file is used before the file is read again; client-go's
+period."""
 _REFUSED_USER_FIELDS = {
     "exec": "an exec plug-in",
     "auth-provider": "an auth-provider plug-in",
@@ -34,7 +36,8 @@ _REFUSED_USER_FIELDS = {
 
 
 class KubeConfig:
-    """An API server and our credentials for it, ready for a client. Immutable but for the token's age."""
+    """An API server and our credentials for it, ready for a client. Immutable but for the token's
+    age."""
 
     def __init__(
         self,
@@ -55,8 +58,7 @@ class KubeConfig:
     @classmethod
     async def from_file(cls, path: str | Path, context: str | None = None) -> KubeConfig:
         """The named or the current context of a kubeconfig file. Raises :class:`ConfigError`."""
-        file = Path(path).expanduser()
-        document = _read_document(file)
+        file, document = _read_document(path)
         configuration = Configuration()
         try:
             loader = KubeConfigLoader(
@@ -69,7 +71,9 @@ class KubeConfig:
         except (ConfigException, OSError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"kubeconfig {file}: {error}; correct the file") from error
         if not configuration.host.startswith(("http://", "https://")):
-            raise ConfigError(f"kubeconfig {file}: the server must be an http(s) URL; correct the file")
+            raise ConfigError(
+                f"kubeconfig {file}: the server must be an http(s) URL; correct the file"
+            )
         return cls(configuration, origin=str(file), token_file=token_file)
 
     @classmethod
@@ -79,18 +83,21 @@ class KubeConfig:
         environ: Mapping[str, str] = os.environ,
         folder: Path = SERVICE_ACCOUNT_FOLDER,
     ) -> KubeConfig:
-        """The service account that the pod runs as. Raises :class:`ConfigError` outside a cluster."""
+        """The service account that the pod runs as. Raises :class:`ConfigError` outside a
+        cluster."""
         host = environ.get("KUBERNETES_SERVICE_HOST", "")
         port = environ.get("KUBERNETES_SERVICE_PORT", "")
         if not host or not port:
             raise ConfigError(
-                "not inside a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; "
-                "name a file with --kubeconfig"
+                "not inside a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not "
+                "set; name a file with --kubeconfig"
             )
         configuration = Configuration(host=f"https://{f'[{host}]' if ':' in host else host}:{port}")
         authority = folder / "ca.crt"
         if not authority.is_file():
-            raise ConfigError(f"{authority} is missing; mount the service account token into the pod")
+            raise ConfigError(
+                f"{authority} is missing; mount the service account token into the pod"
+            )
         configuration.ssl_ca_cert = str(authority)
         config = cls(configuration, origin=str(folder), token_file=folder / "token")
         config.authorization()
@@ -110,7 +117,8 @@ class KubeConfig:
         return cast("str", self.configuration.host)
 
     def authorization(self, *, fresh: bool = False) -> str:
-        """The value of the Authorization header, or ''; re-read from its file if old or if ``fresh``."""
+        """The value of the Authorization header, or ''; re-read from its file if old or if
+        ``fresh``."""
         if self._token_file is None:
             return self._authorization
         now = self._clock()
@@ -125,7 +133,8 @@ class KubeConfig:
         return self._token_file is not None
 
 
-def _read_document(file: Path) -> dict[str, Any]:
+def _read_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
+    file = Path(path).expanduser()
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -137,7 +146,7 @@ def _read_document(file: Path) -> dict[str, Any]:
         raise ConfigError(f"kubeconfig {file}: not YAML: {text}; correct the file") from error
     if not isinstance(document, dict) or not isinstance(document.get("clusters"), list):
         raise ConfigError(f"kubeconfig {file}: has no list of clusters; it is not a kubeconfig")
-    return document
+    return file, document
 
 
 def _user_of(document: dict[str, Any], name: object) -> dict[str, Any]:

@@ -11,10 +11,11 @@ class ConfigError(KubeError):
     """The credentials or the address cannot be used as given."""
 
 
-class KubeUnreachable(KubeError):
+class KubeUnreachable(KubeError):  # noqa: N818 - reads as a result
     """No usable answer came. Whether a write was carried out is unknown.
 
-    ``sent`` is False only when the connection could not even be opened, so that nothing was carried out.
+    ``sent`` is False only when the connection could not even be opened, so that nothing was carried
+    out.
     """
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
@@ -22,7 +23,7 @@ class KubeUnreachable(KubeError):
         self.sent = sent
 
 
-class KubeRefused(KubeError):
+class KubeRefused(KubeError):  # noqa: N818
     """The API server answered a read with something other than success."""
 
     def __init__(self, message: str, *, status: int, retry_after_s: float | None = None) -> None:
@@ -31,5 +32,5 @@ class KubeRefused(KubeError):
         self.retry_after_s = retry_after_s
 
 
-class WatchGone(KubeError):
+class WatchGone(KubeError):  # noqa: N818
     """The version to continue from is too old (410): the list has to be read anew."""

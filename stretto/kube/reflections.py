@@ -18,7 +18,8 @@ class EventKind(enum.IntEnum):
     DELETED = 3
     """It was deleted, or no longer matches the selectors (then it has no deletionTimestamp)."""
     SYNCED = 4
-    """Everything before it is a consistent picture: the first list, or a list read anew, is complete."""
+    """Everything before it is a consistent picture: the first list, or a list read anew, is
+    complete."""
     UNREADABLE = 5
     """It changed, but cannot be decoded; what was known of it stands. ``problem`` says why."""
 
@@ -42,8 +43,8 @@ class Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
     resource_version: int = 0
     """Of this change. 0 for a deletion that was found out by comparing lists, and for SYNCED."""
     new: T | None = None
-    """The object. DELETED: as last sent by the watch, or None if the deletion was found out by comparing lists
-    (or if the name was taken by a new object before the watch told)."""
+    """The object. DELETED: as last sent by the watch, or None if the deletion was found out by
+    comparing lists (or if the name was taken by a new object before the watch told)."""
     problem: str = ""
 
     @property

@@ -1,12 +1,11 @@
 """The one way out: a request on a pooled connection, counted, and answered whole or not at all.
 
-Nothing is retried here, with one exception: a 401 when the token lives in a file, which proves that nothing was
-carried out, makes the token be read afresh and the request be sent once more.
+Nothing is retried here, with one exception: a 401 when the token lives in a file, which proves that
+nothing was carried out, makes the token be read afresh and the request be sent once more.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -40,7 +39,8 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
 
     def open(self) -> None:
-        """Make the session. Raises :class:`~stretto.kube.errors.ConfigError` if TLS cannot be set up."""
+        """Make the session. Raises :class:`~stretto.kube.errors.ConfigError` if TLS cannot be set
+        up."""
         assert self._session is None, "opened twice"
         self._session = open_session(
             self.config, connections=self._connections, trust_env=self._trust_env
@@ -63,7 +63,8 @@ class Transport:
         content_type: str = JSON,
         timeout_s: float | None = None,
     ) -> Response:
-        """One request. ``path`` is percent-encoded already; ``counted`` is (verb, resource) for :attr:`usage`.
+        """One request. ``path`` is percent-encoded already; ``counted`` is (verb, resource) for
+        :attr:`usage`.
 
         Raises :class:`KubeUnreachable` when no whole answer came.
         """
@@ -78,7 +79,9 @@ class Transport:
                     code = reply.status
                     wait = _retry_after(reply.headers.get("Retry-After"))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise self._unreachable(error, self._timeout_s if timeout_s is None else timeout_s) from error
+                raise self._unreachable(
+                    error, self._timeout_s if timeout_s is None else timeout_s
+                ) from error
             finally:
                 self.usage.add(*counted, code)
             if code != 401 or fresh or not self.config.renewable:
@@ -91,9 +94,9 @@ class Transport:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The pieces of an answer without an end, as they arrive, cut at arbitrary places.
 
-        Iterating raises :class:`KubeUnreachable` when nothing arrives for ``silence_s`` or the connection breaks,
-        and just ends when the server ends the answer. Entering raises :class:`WatchGone` for 410 and
-        :class:`KubeRefused` for any other refusal.
+        Iterating raises :class:`KubeUnreachable` when nothing arrives for ``silence_s`` or the
+        connection breaks, and just ends when the server ends the answer. Entering raises
+        :class:`WatchGone` for 410 and :class:`KubeRefused` for any other refusal.
         """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._timeout_s, sock_read=silence_s
@@ -177,7 +180,8 @@ class Transport:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds of a Retry-After header; its form as a date is not used by Kubernetes and read as absent."""
+    """Seconds of a Retry-After header; its form as a date is not used by Kubernetes and read as
+    absent."""
     if value is None or not value.strip().isdigit():
         return None
     return min(float(value), 3600.0)

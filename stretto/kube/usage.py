@@ -1,4 +1,5 @@
-"""How many requests were sent, by verb, resource and answer: what a scheduler costs its API server."""
+"""How many requests were sent, by verb, resource and answer: what a scheduler costs its API
+server."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Usage:
 
 
 def resource_of(path: str) -> tuple[str, bool]:
-    """The resource a path names, and whether it names one object: ``/api/v1/nodes/n1`` → ("nodes", True)."""
+    """The resource a path names, and whether it names one object: ``/api/v1/nodes/n1`` → ("nodes",
+    True)."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if parts[0] not in ("api", "apis") or not rest:

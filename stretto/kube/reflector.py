@@ -1,0 +1,242 @@
+"""A consistent list, then the watch, for ever.
+
+The naive form, list once and read lines until the connection breaks, loses deletions during every
+gap, takes a half-open connection for a quiet cluster, and starts from a cache that may be older
+than what was seen before. So:
+
+1. The list is read in pages at no given version (a quorum read; ``resourceVersion=0`` would allow a
+   stale cache). A page token that has expired (410) starts the list again.
+2. The watch continues from the list's version, with bookmarks, so that a later continuation is
+   rarely too old. When the server ends it, or it breaks, it is taken up again from the last version
+   that a line or bookmark told.
+3. Nothing for ``silence_s`` counts as broken: bookmarks come about once a minute.
+4. 410, as a status or as a line, and any other ERROR line lead to 1; what was deleted meanwhile is
+   found out by comparison (:mod:`stretto.kube.sightings`).
+
+Trouble is waited out with back-off, for ever, and shown in :attr:`Reflector.problem`; a consumer
+that must not act on an old picture looks at :attr:`Reflector.heard_at`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Generic
+
+from stretto.kube.backoff import Backoff
+from stretto.kube.client import PAGE, KubeClient
+from stretto.kube.errors import KubeError, KubeRefused, KubeUnreachable, WatchGone
+from stretto.kube.readers import Bookmark, K, Line, LineBuffer, Page, Reader, Unreadable, version_of
+from stretto.kube.reflections import Event, EventKind
+from stretto.kube.sightings import Sightings
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 70.0
+"""A real API server sends a bookmark about every 60 s; ten more for a slow one."""
+WATCH_S = (300, 600)
+"""Asked length of one watch request: random in between, so that watches do not end all at once."""
+
+
+class Reflector(Generic[K]):
+    """Tells all changes of one kind of object, starting with those that exist. One run at a
+    time."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        path: str,
+        *,
+        kind: type[K],
+        params: Mapping[str, str] | None = None,
+        page: int = PAGE,
+        silence_s: float = SILENCE_S,
+        rng: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._path = path
+        self._params = dict(params or {})
+        self._page = page
+        self._silence_s = silence_s
+        self._rng = rng or random.Random()
+        self._clock = clock
+        self._reader: Reader[K] = Reader(kind)
+        self._sightings: Sightings[K] = Sightings()
+        self._backoff = Backoff(self._rng)
+        self._version = 0
+        self.synced = False
+        """Whether a list has ever been completed."""
+        self.problem = ""
+        """What keeps it from hearing the server, or ''."""
+        self.heard_at = -float("inf")
+        """When the server was last heard, by ``clock``."""
+        self.relists = 0
+        """Lists begun, the first included."""
+
+    @property
+    def known(self) -> int:
+        """How many objects exist, as far as was told."""
+        return len(self._sightings)
+
+    @property
+    def dropped(self) -> int:
+        """Watch lines that told nothing new."""
+        return self._sightings.dropped
+
+    async def run(self) -> AsyncIterator[list[Event[K]]]:
+        """Batches of events, never empty. Never ends; raises nothing but cancellation."""
+        while True:
+            try:
+                async for batch in self._list():
+                    yield batch
+            except WatchGone:
+                await self._wait("the list expired while it was read", 0.0)
+                continue
+            except KubeError as error:
+                await self._wait(str(error), _asked_wait(error))
+                continue
+            async for batch in self._watch_until_gone():
+                yield batch
+
+    async def _list(self) -> AsyncIterator[list[Event[K]]]:
+        self.relists += 1
+        self._sightings.begin_list()
+        token = ""
+        while True:
+            page = await self._read_page(token)
+            batch: list[Event[K]] = []
+            for item in page.items:
+                self._take_item(batch, item)
+            if batch:
+                yield batch
+            token = page.continue_token
+            if not token:
+                break
+        self._version = page.version
+        self._healthy()
+        self.synced = True
+        yield self._sightings.end_list(page.version)
+
+    async def _read_page(self, token: str) -> Page[K]:
+        answer = await self._client.list_page(
+            self._path, self._params, limit=self._page, continue_token=token
+        )
+        self._heard()
+        if answer.status == 410:
+            raise WatchGone(answer.text)
+        if not answer.ok:
+            raise KubeRefused(
+                f"list {self._path}: {answer.status} {answer.text}",
+                status=answer.status,
+                retry_after_s=answer.retry_after,
+            )
+        return self._reader.page(answer.body)
+
+    async def _watch_until_gone(self) -> AsyncIterator[list[Event[K]]]:
+        """Watch requests in a row, each from where the last one stopped; ends when the list is
+        needed."""
+        while True:
+            began = self._clock()
+            try:
+                async for batch in self._watch_once():
+                    yield batch
+            except WatchGone as error:
+                log.info("watch %s: the version is too old (%s); listing anew", self._path, error)
+                return
+            except KubeUnreachable as error:
+                await self._wait(str(error), 0.0)
+            except KubeRefused as error:
+                await self._wait(str(error), _asked_wait(error))
+                if error.status != 429:
+                    return
+            else:
+                if self._clock() - began < 1.0:
+                    # A server that hangs up at once must not be asked again in a tight loop.
+                    await asyncio.sleep(self._backoff.next_s())
+
+    async def _watch_once(self) -> AsyncIterator[list[Event[K]]]:
+        params = {
+            **self._params,
+            "resourceVersion": str(self._version),
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self._rng.randint(*WATCH_S)),
+        }
+        buffer = LineBuffer()
+        async with self._client.watch(self._path, params, silence_s=self._silence_s) as pieces:
+            self._heard()
+            async for piece in pieces:
+                self._heard()
+                whole = buffer.feed(piece)
+                if not whole:
+                    continue
+                batch = self._take_lines(whole)
+                self._healthy()
+                if batch:
+                    yield batch
+
+    def _take_lines(self, whole: bytes) -> list[Event[K]]:
+        batch: list[Event[K]] = []
+        for line in self._reader.lines(whole):
+            if isinstance(line, Line):
+                meta = line.object.metadata
+                version = version_of(meta.resource_version)
+                take = (
+                    self._sightings.deleted if line.type == "DELETED" else self._sightings.changed
+                )
+                take(batch, (meta.namespace, meta.name), meta.uid, version, line.object)
+            elif isinstance(line, Bookmark):
+                version = line.version
+            else:
+                version = version_of(line[1].metadata.resource_version)
+                self._take_unreadable(batch, line[1])
+            self._version = max(self._version, version)
+        return batch
+
+    def _take_item(self, batch: list[Event[K]], item: K | Unreadable) -> None:
+        if isinstance(item, Unreadable):
+            self._take_unreadable(batch, item)
+            return
+        meta = item.metadata
+        self._sightings.listed(
+            batch,
+            (meta.namespace, meta.name),
+            meta.uid,
+            version_of(meta.resource_version),
+            item,
+        )
+
+    def _take_unreadable(self, batch: list[Event[K]], item: Unreadable) -> None:
+        meta = item.metadata
+        log.error("%s %s/%s: %s", self._path, meta.namespace, meta.name, item.problem)
+        batch.append(
+            Event(
+                kind=EventKind.UNREADABLE,
+                namespace=meta.namespace,
+                name=meta.name,
+                uid=meta.uid,
+                problem=item.problem,
+            )
+        )
+
+    def _heard(self) -> None:
+        self.heard_at = self._clock()
+
+    def _healthy(self) -> None:
+        self._backoff.reset()
+        if self.problem:
+            log.info("%s: heard again", self._path)
+            self.problem = ""
+
+    async def _wait(self, problem: str, at_least_s: float) -> None:
+        if problem != self.problem:
+            log.warning("%s", problem)
+            self.problem = problem
+        await asyncio.sleep(self._backoff.next_s(at_least_s=at_least_s))
+
+
+def _asked_wait(error: KubeError) -> float:
+    return (error.retry_after_s or 0.0) if isinstance(error, KubeRefused) else 0.0

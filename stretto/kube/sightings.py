@@ -1,0 +1,117 @@
+"""What has been seen of each object, and so what a list or a watch line means. No I/O.
+
+A server tells the state of objects, a consumer wants changes, each once and in order. What is kept
+for that is, per name, the uid and the version that was passed on last; the objects themselves are
+not kept.
+
+* **Order.** A line whose version is not above the one passed on for that object is dropped; so is a
+  line about an object we do not know that is not above the version that list or watch started from,
+  because the list would have had it.
+* **Delete and recreate under one name** may reach a slow watcher as one change of the name: it is
+  split into the deletion of the old uid and the addition of the new one.
+* **A list read anew** is the truth: what it lacks was deleted, what it has in another version
+  changed, even if that version is lower (etcd was restored from a backup).
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+from stretto.kube.reflections import Event, EventKind
+
+T = TypeVar("T")
+Name = tuple[str, str]
+
+
+class Seen(NamedTuple):
+    """What was passed on last under a name."""
+
+    uid: str
+    version: int
+
+
+class Sightings(Generic[T]):
+    """The memory of one reflector. Feed it list items and watch lines; it answers events."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Name, Seen] = {}
+        self._listed: set[Name] | None = None
+        self._floor = 0
+        self.dropped = 0
+        """Lines that told nothing new."""
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def begin_list(self) -> None:
+        """A list starts from its first page; an earlier one that was not finished is void."""
+        self._listed = set()
+
+    def listed(self, out: list[Event[T]], name: Name, uid: str, version: int, item: T) -> None:
+        """An item of the list."""
+        assert self._listed is not None, "a list item outside a list"
+        self._listed.add(name)
+        old = self._seen.get(name)
+        if old is not None and old == (uid, version):
+            return
+        self._pass_on(out, name, old, Seen(uid, version), item)
+
+    def end_list(self, version: int) -> list[Event[T]]:
+        """The list is complete and shows ``version``: the deletions found out, then SYNCED."""
+        assert self._listed is not None, "the end of a list that did not begin"
+        gone = self._seen.keys() - self._listed
+        out: list[Event[T]] = [_deletion(name, self._seen.pop(name)) for name in sorted(gone)]
+        self._listed = None
+        self._floor = version
+        out.append(Event(kind=EventKind.SYNCED, resource_version=version))
+        return out
+
+    def changed(self, out: list[Event[T]], name: Name, uid: str, version: int, item: T) -> None:
+        """An ADDED or MODIFIED line; which of the two is judged by what was seen, not by the
+        line."""
+        old = self._seen.get(name)
+        if version <= (self._floor if old is None else old.version):
+            self.dropped += 1
+            return
+        self._pass_on(out, name, old, Seen(uid, version), item)
+
+    def deleted(self, out: list[Event[T]], name: Name, uid: str, version: int, item: T) -> None:
+        """A DELETED line: the object is gone, or has left the selectors."""
+        old = self._seen.get(name)
+        if old is None or old.uid != uid or version < old.version:
+            self.dropped += 1
+            return
+        del self._seen[name]
+        out.append(
+            Event(
+                kind=EventKind.DELETED,
+                namespace=name[0],
+                name=name[1],
+                uid=uid,
+                resource_version=version,
+                new=item,
+            )
+        )
+
+    def _pass_on(
+        self, out: list[Event[T]], name: Name, old: Seen | None, new: Seen, item: T
+    ) -> None:
+        if old is not None and old.uid != new.uid:
+            out.append(_deletion(name, old))
+            old = None
+        self._seen[name] = new
+        out.append(
+            Event(
+                kind=EventKind.ADDED if old is None else EventKind.MODIFIED,
+                namespace=name[0],
+                name=name[1],
+                uid=new.uid,
+                resource_version=new.version,
+                new=item,
+            )
+        )
+
+
+def _deletion(name: Name, old: Seen) -> Event[T]:
+    """A deletion that nobody told about."""
+    return Event(kind=EventKind.DELETED, namespace=name[0], name=name[1], uid=old.uid)
