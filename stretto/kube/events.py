@@ -177,7 +177,7 @@ class EventWriter:
             note = note.encode()[: NOTE_LIMIT - 4].decode("utf-8", "ignore") + " …"
         return _encode(
             _Event(
-                metadata=_Metadata(f"{event.name[:230]}.{suffix}", event.namespace),
+                metadata=_Metadata(f"{event.name[:230].rstrip('.-')}.{suffix}", event.namespace),
                 regarding=_Regarding(event.name, event.namespace, event.uid),
                 event_time=datetime.fromtimestamp(happened_at, UTC).strftime(
                     "%Y-%m-%dT%H:%M:%S.%fZ"

@@ -1,0 +1,39 @@
+"""The harness itself: it starts, serves, and hands out what tests need."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from stretto.kube.client import KubeClient
+from stretto.kube.config import KubeConfig
+from tests.kube_env import binaries
+from tests.kube_env.control_plane import ControlPlane
+
+pytestmark = pytest.mark.kube
+
+
+async def test_the_kubeconfig_it_writes_is_usable(control_plane: ControlPlane) -> None:
+    config = await KubeConfig.from_file(control_plane.kubeconfig)
+    async with KubeClient(config) as client:
+        version = await client.check()
+    assert version.startswith("v1.")
+
+
+def test_a_service_account_token_identifies_the_account(
+    control_plane: ControlPlane, kube_namespace: str
+) -> None:
+    path = f"/api/v1/namespaces/{kube_namespace}/serviceaccounts"
+    assert control_plane.request("POST", path, {"metadata": {"name": "robot"}})[0] == 201
+    token = control_plane.token_for(kube_namespace, "robot")
+    status, body = control_plane.request("GET", path, token=token)
+    assert status == 403
+    assert f"system:serviceaccount:{kube_namespace}:robot" in body["message"]
+
+
+def test_what_to_do_is_named_when_the_programs_are_missing(tmp_path: os.PathLike[str]) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert binaries.find(environ) is None
+    assert "KUBEBUILDER_ASSETS" in binaries.how_to_get(environ)
+    assert "lacks etcd" in binaries.how_to_get({"KUBEBUILDER_ASSETS": str(tmp_path)})
