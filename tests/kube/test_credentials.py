@@ -1,0 +1,149 @@
+"""kubeconfig files, service accounts and addresses: what is read, and one clear line for what is
+not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stretto.kube.client import KubeClient
+from stretto.kube.config import KubeConfig
+from stretto.kube.errors import ConfigError, KubeRefused, KubeUnreachable
+from tests.kube.api_server import answer, client_of, hang_up, refusal, serving
+
+
+def kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> Path:
+    file = folder / "config"
+    document = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1", **cluster}}],
+        "users": [{"name": "u", "user": user}, {"name": "v", "user": {"token": "other"}}],
+        "contexts": [
+            {"name": "x", "context": {"cluster": "c", "user": "u"}},
+            {"name": "y", "context": {"cluster": "c", "user": "v"}},
+        ],
+        "current-context": "x",
+    }
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+async def test_a_token_and_the_choice_of_a_context(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path, {"token": "abc"})
+    config = await KubeConfig.from_file(file)
+    assert (config.url, config.authorization()) == ("http://127.0.0.1:1", "Bearer abc")
+    assert (await KubeConfig.from_file(file, "y")).authorization() == "Bearer other"
+
+
+async def test_a_token_file_is_read_again_when_it_is_a_minute_old(tmp_path: Path) -> None:
+    now = 0.0
+    (tmp_path / "token").write_text("one\n")
+    file = kubeconfig(tmp_path, {"tokenFile": "token"})
+    config = await KubeConfig.from_file(file)
+    config._clock = lambda: now
+    assert config.authorization(fresh=True) == "Bearer one"
+    (tmp_path / "token").write_text("two\n")
+    now = 59.0
+    assert config.authorization() == "Bearer one"
+    now = 61.0
+    assert config.authorization() == "Bearer two"
+
+
+async def test_the_service_account_of_the_pod(tmp_path: Path) -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    (tmp_path / "ca.crt").write_text("x")
+    with pytest.raises(ConfigError, match=r"token file .* cannot be read"):
+        KubeConfig.in_cluster(environ=environ, folder=tmp_path)
+    (tmp_path / "token").write_text("tok")
+    config = KubeConfig.in_cluster(environ=environ, folder=tmp_path)
+    assert (config.url, config.authorization()) == ("https://[fd00::1]:443", "Bearer tok")
+    with pytest.raises(ConfigError, match="not inside a cluster"):
+        KubeConfig.in_cluster(environ={}, folder=tmp_path)
+
+
+async def test_a_token_that_ran_out_is_read_again_at_once(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("old")
+    async with serving(refusal(401, "Unauthorized"), answer(200, {"gitVersion": "v1"})) as server:
+        file = kubeconfig(tmp_path, {"tokenFile": "token"}, server=server.url)
+        config = await KubeConfig.from_file(file)
+        async with KubeClient(config) as client:
+            config.authorization()
+            (tmp_path / "token").write_text("new")
+            assert await client.check() == "v1"
+        assert [r.headers["Authorization"] for r in server.requests] == ["Bearer old", "Bearer new"]
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ({"exec": {"command": "aws"}}, "exec plug-in"),
+        ({"auth-provider": {"name": "gcp"}}, "auth-provider"),
+        ({"as": "root", "token": "t"}, "impersonation"),
+        ({"tokenFile": "missing"}, "missing"),
+    ],
+)
+async def test_credentials_that_cannot_be_used_are_refused_in_one_line(
+    tmp_path: Path, user: dict[str, Any], words: str
+) -> None:
+    file = kubeconfig(tmp_path, user)
+    with pytest.raises(ConfigError, match=words) as caught:
+        await KubeConfig.from_file(file)
+    assert "\n" not in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "a: 1", "clusters: []", "clusters: [7]\ncurrent-context: x\ncontexts: 3"]
+)
+async def test_files_that_are_no_kubeconfig_are_refused_in_one_line(
+    tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "config"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(str(file))) as caught:
+        await KubeConfig.from_file(file)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_missing_file_and_a_missing_context_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        await KubeConfig.from_file(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="name zz"):
+        await KubeConfig.from_file(kubeconfig(tmp_path, {"token": "a"}), "zz")
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x", "http://"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(ConfigError, match="give http://HOST:PORT"):
+        KubeConfig.from_url(url)
+
+
+async def test_a_certificate_that_cannot_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "bad.crt").write_text("no certificate")
+    file = kubeconfig(
+        tmp_path,
+        {"token": "t"},
+        server="https://127.0.0.1:1",
+        **{"certificate-authority": "bad.crt"},
+    )
+    config = await KubeConfig.from_file(file)
+    with pytest.raises(ConfigError, match="certificates cannot be loaded"):
+        async with KubeClient(config):
+            pass
+
+
+async def test_check_tells_an_api_server_from_anything_else() -> None:
+    async with serving(answer(200, b"<html>")) as server, client_of(server) as client:
+        with pytest.raises(KubeRefused, match="not a Kubernetes API server"):
+            await client.check()
+    async with serving(refusal(403, "no")) as server, client_of(server) as client:
+        with pytest.raises(KubeRefused, match="answered 403"):
+            await client.check()
+    async with serving(hang_up) as server:
+        url = server.url
+    async with KubeClient(KubeConfig.from_url(url)) as client:
+        with pytest.raises(KubeUnreachable, match="cannot be reached"):
+            await client.check()
