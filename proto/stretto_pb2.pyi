@@ -46,7 +46,7 @@ class Units(_message.Message):
     AVOID_COUNT_FIELD_NUMBER: _ClassVar[int]
     unit_id: _containers.RepeatedScalarFieldContainer[str]
     attempt: _containers.RepeatedScalarFieldContainer[int]
-    dispatcher_epoch: int
+    dispatcher_epoch: _containers.RepeatedScalarFieldContainer[int]
     min_sequence: _containers.RepeatedScalarFieldContainer[int]
     member_count: _containers.RepeatedScalarFieldContainer[int]
     pod_uid: _containers.RepeatedScalarFieldContainer[str]
@@ -56,10 +56,10 @@ class Units(_message.Message):
     shape: _containers.RepeatedScalarFieldContainer[int]
     avoid: _containers.RepeatedScalarFieldContainer[int]
     avoid_count: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[int] = ..., min_sequence: _Optional[_Iterable[int]] = ..., member_count: _Optional[_Iterable[int]] = ..., pod_uid: _Optional[_Iterable[str]] = ..., pod_namespace: _Optional[_Iterable[str]] = ..., pod_name: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., avoid: _Optional[_Iterable[int]] = ..., avoid_count: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., min_sequence: _Optional[_Iterable[int]] = ..., member_count: _Optional[_Iterable[int]] = ..., pod_uid: _Optional[_Iterable[str]] = ..., pod_namespace: _Optional[_Iterable[str]] = ..., pod_name: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., avoid: _Optional[_Iterable[int]] = ..., avoid_count: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FromShard(_message.Message):
-    __slots__ = ("hello", "credits", "unplaceable", "handed_back", "settled", "draining", "settled_attempt")
+    __slots__ = ("hello", "credits", "unplaceable", "handed_back", "settled", "draining", "settled_attempt", "settled_epoch")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
     UNPLACEABLE_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class FromShard(_message.Message):
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     SETTLED_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     hello: ShardHello
     credits: int
     unplaceable: UnplaceableBatch
@@ -74,7 +75,8 @@ class FromShard(_message.Message):
     settled: _containers.RepeatedScalarFieldContainer[str]
     draining: bool
     settled_attempt: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, hello: _Optional[_Union[ShardHello, _Mapping]] = ..., credits: _Optional[int] = ..., unplaceable: _Optional[_Union[UnplaceableBatch, _Mapping]] = ..., handed_back: _Optional[_Union[HandBackBatch, _Mapping]] = ..., settled: _Optional[_Iterable[str]] = ..., draining: _Optional[bool] = ..., settled_attempt: _Optional[_Iterable[int]] = ...) -> None: ...
+    settled_epoch: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, hello: _Optional[_Union[ShardHello, _Mapping]] = ..., credits: _Optional[int] = ..., unplaceable: _Optional[_Union[UnplaceableBatch, _Mapping]] = ..., handed_back: _Optional[_Union[HandBackBatch, _Mapping]] = ..., settled: _Optional[_Iterable[str]] = ..., draining: _Optional[bool] = ..., settled_attempt: _Optional[_Iterable[int]] = ..., settled_epoch: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardHello(_message.Message):
     __slots__ = ("shard", "incarnation", "protocol")
@@ -118,13 +120,13 @@ class UnplaceableBatch(_message.Message):
     DIAGNOSES_FIELD_NUMBER: _ClassVar[int]
     unit_id: _containers.RepeatedScalarFieldContainer[str]
     attempt: _containers.RepeatedScalarFieldContainer[int]
-    dispatcher_epoch: int
+    dispatcher_epoch: _containers.RepeatedScalarFieldContainer[int]
     shape: _containers.RepeatedScalarFieldContainer[int]
-    binder_epoch: int
+    binder_epoch: _containers.RepeatedScalarFieldContainer[int]
     sequence: _containers.RepeatedScalarFieldContainer[int]
     diagnosis: _containers.RepeatedScalarFieldContainer[int]
     diagnoses: _containers.RepeatedCompositeFieldContainer[Diagnosis]
-    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[int] = ..., shape: _Optional[_Iterable[int]] = ..., binder_epoch: _Optional[int] = ..., sequence: _Optional[_Iterable[int]] = ..., diagnosis: _Optional[_Iterable[int]] = ..., diagnoses: _Optional[_Iterable[_Union[Diagnosis, _Mapping]]] = ...) -> None: ...
+    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., binder_epoch: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., diagnosis: _Optional[_Iterable[int]] = ..., diagnoses: _Optional[_Iterable[_Union[Diagnosis, _Mapping]]] = ...) -> None: ...
 
 class Diagnosis(_message.Message):
     __slots__ = ("message", "plugins", "nodes", "reason", "count")
@@ -148,9 +150,9 @@ class HandBackBatch(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     unit_id: _containers.RepeatedScalarFieldContainer[str]
     attempt: _containers.RepeatedScalarFieldContainer[int]
-    dispatcher_epoch: int
+    dispatcher_epoch: _containers.RepeatedScalarFieldContainer[int]
     reason: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[int] = ..., reason: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., reason: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
     __slots__ = ("follower", "epoch", "sequence", "protocol")
@@ -189,18 +191,14 @@ class FollowBatch(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., kind: _Optional[_Union[FollowKind, str]] = ..., shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeChange, _Mapping]]] = ..., pods: _Optional[_Union[PodChanges, _Mapping]] = ..., removed_nodes: _Optional[_Iterable[int]] = ..., objects: _Optional[_Iterable[_Union[ObjectRow, _Mapping]]] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., stamp_ms: _Optional[int] = ...) -> None: ...
 
 class NodeChange(_message.Message):
-    __slots__ = ("id", "name", "uid", "definition", "frozen")
+    __slots__ = ("id", "definition", "frozen")
     ID_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    UID_FIELD_NUMBER: _ClassVar[int]
     DEFINITION_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
     id: int
-    name: str
-    uid: str
     definition: bytes
     frozen: bool
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., definition: _Optional[bytes] = ..., frozen: _Optional[bool] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., definition: _Optional[bytes] = ..., frozen: _Optional[bool] = ...) -> None: ...
 
 class PodChanges(_message.Message):
     __slots__ = ("sign", "shape", "node", "uid", "count")
@@ -266,7 +264,7 @@ class VerdictBatch(_message.Message):
     NOT_LEADER_FIELD_NUMBER: _ClassVar[int]
     unit_id: _containers.RepeatedScalarFieldContainer[str]
     attempt: _containers.RepeatedScalarFieldContainer[int]
-    dispatcher_epoch: int
+    dispatcher_epoch: _containers.RepeatedScalarFieldContainer[int]
     kind: _containers.RepeatedScalarFieldContainer[int]
     cause: _containers.RepeatedScalarFieldContainer[int]
     sequence: _containers.RepeatedScalarFieldContainer[int]
@@ -274,7 +272,7 @@ class VerdictBatch(_message.Message):
     node_count: _containers.RepeatedScalarFieldContainer[int]
     binder_epoch: int
     not_leader: NotLeader
-    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[int] = ..., kind: _Optional[_Iterable[int]] = ..., cause: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[int]] = ..., node_count: _Optional[_Iterable[int]] = ..., binder_epoch: _Optional[int] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ...) -> None: ...
+    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., kind: _Optional[_Iterable[int]] = ..., cause: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[int]] = ..., node_count: _Optional[_Iterable[int]] = ..., binder_epoch: _Optional[int] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ...) -> None: ...
 
 class OutcomeRequest(_message.Message):
     __slots__ = ("dispatcher_epoch", "dispatcher", "acknowledged", "withdraw", "ask")
@@ -291,7 +289,7 @@ class OutcomeRequest(_message.Message):
     def __init__(self, dispatcher_epoch: _Optional[int] = ..., dispatcher: _Optional[str] = ..., acknowledged: _Optional[int] = ..., withdraw: _Optional[_Iterable[str]] = ..., ask: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OutcomeBatch(_message.Message):
-    __slots__ = ("binder_epoch", "first_index", "unit_id", "attempt", "dispatcher_epoch", "kind", "cause", "sequence", "node", "shard", "detail", "resource_version", "owned", "not_leader")
+    __slots__ = ("binder_epoch", "first_index", "unit_id", "attempt", "dispatcher_epoch", "kind", "cause", "sequence", "node", "shard", "detail", "resource_version", "member_uid", "member_count", "owned", "not_leader")
     BINDER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
     UNIT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -304,6 +302,8 @@ class OutcomeBatch(_message.Message):
     SHARD_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_UID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_COUNT_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
     NOT_LEADER_FIELD_NUMBER: _ClassVar[int]
     binder_epoch: int
@@ -318,9 +318,11 @@ class OutcomeBatch(_message.Message):
     shard: _containers.RepeatedScalarFieldContainer[str]
     detail: _containers.RepeatedScalarFieldContainer[str]
     resource_version: _containers.RepeatedScalarFieldContainer[int]
+    member_uid: _containers.RepeatedScalarFieldContainer[str]
+    member_count: _containers.RepeatedScalarFieldContainer[int]
     owned: OwnedSet
     not_leader: NotLeader
-    def __init__(self, binder_epoch: _Optional[int] = ..., first_index: _Optional[int] = ..., unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., kind: _Optional[_Iterable[int]] = ..., cause: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[str]] = ..., shard: _Optional[_Iterable[str]] = ..., detail: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., owned: _Optional[_Union[OwnedSet, _Mapping]] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ...) -> None: ...
+    def __init__(self, binder_epoch: _Optional[int] = ..., first_index: _Optional[int] = ..., unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., kind: _Optional[_Iterable[int]] = ..., cause: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[str]] = ..., shard: _Optional[_Iterable[str]] = ..., detail: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., member_uid: _Optional[_Iterable[str]] = ..., member_count: _Optional[_Iterable[int]] = ..., owned: _Optional[_Union[OwnedSet, _Mapping]] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ...) -> None: ...
 
 class OwnedSet(_message.Message):
     __slots__ = ("pod_uid", "bound_uid", "unknown_uid", "complete")

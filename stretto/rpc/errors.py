@@ -1,0 +1,32 @@
+"""Errors of the streams."""
+
+from __future__ import annotations
+
+from stretto.model.errors import OperatorError
+
+
+class RpcError(Exception):
+    """Base of what goes wrong on a stream in normal life; the caller reconnects."""
+
+
+class PeerGone(RpcError):
+    """The stream broke or could not be opened; the text names the peer and the reason."""
+
+
+class NotLeader(RpcError):
+    """The peer is a standby."""
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(f"not the leader; it is {leader or 'unknown'}")
+        self.leader = leader
+
+
+class WireError(ValueError):
+    """A message that breaks the contract: which field, what it holds, what was expected.
+
+    The server ends the stream of that peer with INVALID_ARGUMENT; other streams go on.
+    """
+
+
+class RpcConfigError(OperatorError):
+    """An address, a certificate file or a port that cannot be used."""

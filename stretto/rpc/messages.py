@@ -1,0 +1,170 @@
+"""What travels on the four streams, as plain records; the wire modules turn them into columns.
+
+Rules that both ends of a stream keep:
+
+* The first message of a client says who it is; the server answers **at once** with a *greeting*: a
+  message that carries its epoch (empty otherwise), or ``not_leader`` after which it ends the stream.
+  The dialler takes the address that greets. Greetings: Work ``ToShard(dispatcher_epoch=…)``, Follow
+  FULL_BEGIN, DELTA or HEARTBEAT, Propose ``VerdictBatch(binder_epoch=…)``, Outcomes
+  ``OutcomeBatch(binder_epoch=…, owned=…)``.
+* ``shape`` numbers (of members and of unplaceable answers) belong to the stream they travel on, except on
+  Follow, where they belong to the Binder's epoch. A definition comes in the same message as its first use
+  or in an earlier one.
+* ``not_leader`` is None, or the identity or address of the active one ("" when unknown).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from stretto.model.shape import Shape
+from stretto.model.unit import (
+    Attempt,
+    HandBack,
+    Outcome,
+    Proposal,
+    Unit,
+    UnitId,
+    Unplaceable,
+    Verdict,
+)
+from stretto.snapshot.delta import Delta
+
+PROTOCOL = 1
+"""Version of the streams that this release speaks."""
+
+
+@dataclass(slots=True)
+class ShardHello:
+    """Who a shard is."""
+
+    shard: str
+    """Stable name, for metrics and people."""
+    incarnation: str
+    """Fresh uuid of the process."""
+    protocol: int = PROTOCOL
+
+
+# ---------------------------------------------------------------------------------------------- Work
+@dataclass(slots=True)
+class FromShard:
+    """A shard to the dispatcher."""
+
+    hello: ShardHello | None = None
+    credits: int = 0
+    """Units the shard will take beyond those it was granted so far."""
+    unplaceable: list[Unplaceable] = field(default_factory=list)
+    handed_back: list[HandBack] = field(default_factory=list)
+    settled: list[tuple[UnitId, Attempt]] = field(default_factory=list)
+    """Units with a verdict, which the shard no longer holds."""
+    draining: bool = False
+
+
+@dataclass(slots=True)
+class ToShard:
+    """The dispatcher to a shard."""
+
+    dispatcher_epoch: int = 0
+    shapes: list[tuple[int, Shape]] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    not_leader: str | None = None
+
+
+# -------------------------------------------------------------------------------------------- Follow
+class FollowKind(enum.IntEnum):
+    """What a message of the log means."""
+
+    FULL_BEGIN = 1
+    """Drop all state; chunks follow. Its delta is empty."""
+    FULL_CHUNK = 2
+    """Part of a full state, which is not consistent before FULL_END."""
+    FULL_END = 3
+    """The full state is complete at the delta's sequence. Its delta holds no rows."""
+    DELTA = 4
+    HEARTBEAT = 5
+    """Nothing changed; the delta's sequence is current."""
+
+
+@dataclass(slots=True)
+class FollowRequest:
+    """A follower's only message; epoch 0 for a full state."""
+
+    follower: str
+    epoch: int = 0
+    sequence: int = 0
+    protocol: int = PROTOCOL
+
+
+@dataclass(slots=True)
+class FollowMessage:
+    """One message of the Binder's log."""
+
+    kind: FollowKind
+    delta: Delta
+    """Empty but for epoch and sequence unless the kind is FULL_CHUNK or DELTA."""
+    not_leader: str | None = None
+    stamp_ms: int = 0
+    """Sender's wall clock (milliseconds since 1970), for the lag metric only."""
+
+
+# ------------------------------------------------------------------------------------------- Propose
+@dataclass(slots=True)
+class ProposalBatch:
+    """A shard to the Binder."""
+
+    hello: ShardHello | None = None
+    binder_epoch: int = 0
+    """Epoch that node numbers and ``decided_at`` belong to."""
+    shapes: list[tuple[int, Shape]] = field(default_factory=list)
+    proposals: list[Proposal] = field(default_factory=list)
+    resent: bool = False
+    """After a reconnect: may have been answered before."""
+
+
+@dataclass(slots=True)
+class VerdictBatch:
+    """The Binder to a shard."""
+
+    binder_epoch: int = 0
+    verdicts: list[Verdict] = field(default_factory=list)
+    not_leader: str | None = None
+
+
+# ------------------------------------------------------------------------------------------ Outcomes
+@dataclass(slots=True)
+class OutcomeRequest:
+    """The dispatcher to the Binder."""
+
+    dispatcher_epoch: int = 0
+    dispatcher: str = ""
+    """Identity, for logs."""
+    acknowledged: int = 0
+    """Every outcome with an index ≤ this is known."""
+    withdraw: list[str] = field(default_factory=list)
+    """Pod uids that are gone or no longer ours."""
+    ask: list[str] = field(default_factory=list)
+    """Pod uids whose owner the dispatcher wants to know (after a relist)."""
+
+
+@dataclass(slots=True)
+class OwnedSet:
+    """What the Binder owns: the answer to a subscription and to ``ask``."""
+
+    pod_uid: list[str] = field(default_factory=list)
+    """Owned now: reserved, binding or resolving."""
+    bound_uid: list[str] = field(default_factory=list)
+    unknown_uid: list[str] = field(default_factory=list)
+    complete: bool = False
+    """The whole owned set, not only what was asked for."""
+
+
+@dataclass(slots=True)
+class OutcomeBatch:
+    """The Binder to the dispatcher: outcome i has the index ``first_index`` + i."""
+
+    binder_epoch: int = 0
+    first_index: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+    owned: OwnedSet | None = None
+    not_leader: str | None = None
