@@ -10,6 +10,7 @@ runs.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_AGE_S = 60.0
 """How long a token that came from a file is used before the file is read again; client-go's
 period."""
+_VISIBLE = re.compile(r"[ -~]+\Z")
 _REFUSED_USER_FIELDS = {
     "exec": "an exec plug-in",
     "auth-provider": "an auth-provider plug-in",
@@ -53,7 +55,9 @@ class KubeConfig:
         self._token_file = token_file
         self._clock = clock
         self._token_read_at = -TOKEN_AGE_S
-        self._authorization = cast("str", configuration.api_key.get("BearerToken", ""))
+        self._authorization = str(configuration.api_key.get("BearerToken", "")).strip()
+        if self._authorization and not _VISIBLE.match(self._authorization):
+            raise ConfigError(f"{origin}: the token has characters that no token has; correct it")
 
     @classmethod
     async def from_file(cls, path: str | Path, context: str | None = None) -> KubeConfig:
@@ -70,10 +74,7 @@ class KubeConfig:
             await loader.load_and_set(configuration)
         except (ConfigException, OSError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"kubeconfig {file}: {error}; correct the file") from error
-        if not configuration.host.startswith(("http://", "https://")):
-            raise ConfigError(
-                f"kubeconfig {file}: the server must be an http(s) URL; correct the file"
-            )
+        configuration.host = _checked_url(configuration.host, f"kubeconfig {file}: server")
         return cls(configuration, origin=str(file), token_file=token_file)
 
     @classmethod
@@ -106,10 +107,7 @@ class KubeConfig:
     @classmethod
     def from_url(cls, url: str) -> KubeConfig:
         """An API server that asks for no credentials, such as the simulator."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(f"{url!r} is not an API server's address; give http://HOST:PORT")
-        return cls(Configuration(host=url.rstrip("/")), origin=url)
+        return cls(Configuration(host=_checked_url(url, "the address")), origin=url)
 
     @property
     def url(self) -> str:
@@ -176,6 +174,18 @@ def _read_token(file: Path) -> str:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"token file {file} cannot be read: {error}; check the mount") from error
-    if not token:
-        raise ConfigError(f"token file {file} is empty; check the mount")
+    if not token or not _VISIBLE.match(token):
+        raise ConfigError(f"token file {file} holds no token; check the mount")
     return token
+
+
+def _checked_url(url: str, what: str) -> str:
+    """The address of an API server without a slash at its end, safe to be put into a request."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        usable = False
+    if not usable or "@" in url or not _VISIBLE.match(url) or " " in url:
+        raise ConfigError(f"{what} {url!r} is not an API server's; give http(s)://HOST:PORT")
+    return url.rstrip("/")

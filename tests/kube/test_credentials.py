@@ -83,6 +83,7 @@ async def test_a_token_that_ran_out_is_read_again_at_once(tmp_path: Path) -> Non
         ({"auth-provider": {"name": "gcp"}}, "auth-provider"),
         ({"as": "root", "token": "t"}, "impersonation"),
         ({"tokenFile": "missing"}, "missing"),
+        ({"token": "a\r\nX-Evil: 1"}, "characters that no token has"),
     ],
 )
 async def test_credentials_that_cannot_be_used_are_refused_in_one_line(
@@ -115,9 +116,21 @@ async def test_a_missing_file_and_a_missing_context_are_named(tmp_path: Path) ->
         await KubeConfig.from_file(kubeconfig(tmp_path, {"token": "a"}), "zz")
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x", "http://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:8080",
+        "ftp://x",
+        "http://",
+        "http://x:y",
+        "http://u:p@x",
+        "http://x\r\nA: b",
+        "http://ü",
+    ],
+)
 def test_an_address_that_is_none(url: str) -> None:
-    with pytest.raises(ConfigError, match="give http://HOST:PORT"):
+    with pytest.raises(ConfigError, match=r"give http\(s\)://HOST:PORT"):
         KubeConfig.from_url(url)
 
 
