@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from stretto.model.shape import Shape
 from stretto.model.unit import Version
+from stretto.snapshot.capacity import CapacityCache
 from stretto.snapshot.changes import ChangeLog
 from stretto.snapshot.delta import Delta, NodeChange, NodeRow, ObjectRow, Taint
 from stretto.snapshot.full import chunks
@@ -73,6 +74,8 @@ class Snapshot:
         self.name: list[str] = []
         self.node_uid: list[str] = []
         self.resources = ResourceTable(capacity=_FIRST_CAPACITY)
+        self.capacities = CapacityCache(self)
+        """Allocatable amounts prepared for division."""
         self.ports = PortTable()
         self.images = ImageTable(capacity=_FIRST_CAPACITY)
         self._labels = LabelTable(capacity=_FIRST_CAPACITY)
@@ -137,7 +140,9 @@ class Snapshot:
 
     def full_state(self, *, nodes_per_chunk: int = 500) -> Iterator[Delta]:
         """The committed state in chunks for a new follower; pods aggregated with ``pod_count``."""
-        return chunks(self, self._pods, self._objects, nodes_per_chunk=nodes_per_chunk)
+        return chunks(
+            self, self._shapes, self._pods, self._objects, nodes_per_chunk=nodes_per_chunk
+        )
 
     # ------------------------------------------------------------------------------------------------ changing
     def add_pod(self, shape: Shape, row: int, *, count: int = 1) -> None:
@@ -212,6 +217,8 @@ class Snapshot:
         row = self._row_of_id.get(change.node_id)
         if row is None:
             row = self._new_row(change.node_id, node)
+        if self.node_uid[row] != node.uid:
+            raise SnapshotError(f"node id {change.node_id} names {self.node_uid[row]}, {node.uid}")
         old = self.node_rows[row]
         if old is None or old.allocatable != node.allocatable:
             self.resources.set_allocatable(row, node.allocatable)
@@ -331,13 +338,14 @@ class Snapshot:
             assert self.node_uid[row] == self.node(row).uid
         expected = {name: np.zeros(self.capacity, np.int64) for name in self.resources.columns}
         for row, shape_id, count in self._pods.items():
-            assert self.live[row] and count > 0
+            assert self.live[row]
+            assert count > 0
             usage = self._shapes.usage(shape_id)
             assert usage is not None
             for column, amount in usage.lines:
                 expected[column.name][row] += amount * count
         for name, column in self.resources.columns.items():
-            assert not self.live[rows:].any() and not column.used[~self.live].any()
+            assert not column.used[~self.live].any()
             if self.tentative == 0:
                 assert (column.used == expected[name]).all(), f"sums of {name} drifted"
             else:

@@ -65,11 +65,6 @@ class UsageTable:
             self._by_content[content] = found
         return found
 
-    def forget_unused(self, used: set[int]) -> None:
-        """Drop usages whose id() is not in ``used`` (they can be made again)."""
-        self._by_digest.clear()
-        self._by_content = {k: u for k, u in self._by_content.items() if id(u) in used}
-
 
 class ShapeTable:
     """Shape definitions of the Binder's epoch, by number."""
@@ -88,6 +83,10 @@ class ShapeTable:
             return
         self._encoded[shape_id] = shape.encoded
         self._usage[shape_id] = self._usages.interned(shape)
+
+    def ids(self) -> list[int]:
+        """Every number that is defined."""
+        return list(self._encoded)
 
     def shape(self, shape_id: int) -> Shape:
         """The definition.

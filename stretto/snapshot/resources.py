@@ -13,9 +13,10 @@ Int64s = npt.NDArray[np.int64]
 PODS = "pods"
 CPU = "cpu"
 MEMORY = "memory"
-NONZERO_CPU = "nonzero/cpu"
-NONZERO_MEMORY = "nonzero/memory"
-"""Columns of upstream's NonZeroRequested; their allocatable side is unused. No resource name has this prefix."""
+NONZERO_CPU = "(nonzero) cpu"
+NONZERO_MEMORY = "(nonzero) memory"
+"""Columns of upstream's NonZeroRequested; their allocatable side is unused. Not
+names that a resource can have."""
 
 
 class ResourceColumn:

@@ -1,0 +1,216 @@
+"""A shape compiled for a profile, with the scores that are kept for it.
+
+``total[row]`` is the weighted sum of normalised scores, or -1 where the shape does not fit. It is kept alive by
+the snapshot's change log: a use refreshes the rows that changed since the last. Scores that are normalised over
+the feasible nodes stand as long as their maxima do; when a maximum changes, one vector pass moves every total.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.model.shape import Shape
+from stretto.placement.framework import Bools, Filter, Int64s, Scorer, View, normalised
+from stretto.placement.profiles import Profile
+from stretto.placement.static_part import StaticPart
+from stretto.snapshot.columns import Snapshot
+
+_FEW = 8
+"""Up to this many changed rows are refreshed one by one: a vector pass costs about as much as eight."""
+_COMPILED_BYTES = 4096
+"""What a compiled shape takes beside its arrays, roughly."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """How often scores were reused, and what it took."""
+
+    hits: int = 0
+    """Uses that refreshed some rows, or none."""
+    builds: int = 0
+    """Uses that scored every row."""
+    rows_refreshed: int = 0
+    renormalised: int = 0
+    """Vector passes because a normaliser's maximum changed."""
+    evictions: int = 0
+
+
+class CompiledShape:
+    """Filters and scorers of a shape, and its scores over all rows once they were asked for."""
+
+    def __init__(
+        self, shape: Shape, *, profile: Profile, snapshot: Snapshot, static: StaticPart
+    ) -> None:
+        self.shape = shape
+        self.profile = profile
+        self.static = static
+        self._snapshot = snapshot
+        self.filters: list[Filter] = []
+        """All filters in the profile's order."""
+        self.dynamic: list[Filter] = []
+        """Those of them that depend on pods."""
+        for plugin in profile.filters:
+            if plugin.static:
+                found = static.filters.get(plugin.name)
+            else:
+                found = plugin.filter(shape, snapshot)
+                if found is not None:
+                    self.dynamic.append(found)
+            if found is not None:
+                self.filters.append(found)
+        self.scorers: list[tuple[Scorer, int]] = []
+        """Scorers that depend on the row alone, with weights."""
+        self.images: tuple[Scorer, int] | None = None
+        for plugin, weight in profile.scorers:
+            if plugin.static and plugin.name != "ImageLocality":
+                continue
+            scorer = plugin.scorer(shape, snapshot)
+            if scorer is None:
+                continue
+            if plugin.static:
+                self.images = (scorer, weight)
+            else:
+                self.scorers.append((scorer, weight))
+        self.total: Int64s = np.zeros(0, dtype=np.int64)
+        self._fixed: Int64s | int = 0
+        self._maxima: list[int] = []
+        self._stamp = -1
+        self._static_version = -1
+        self._image_version = -1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes this takes, roughly."""
+        fixed = 0 if isinstance(self._fixed, int) else self._fixed.nbytes
+        return _COMPILED_BYTES + self.total.nbytes + fixed
+
+    def refresh(self, counters: Counters) -> None:
+        """Bring ``total`` up to date with the snapshot."""
+        self.static.refresh()
+        snapshot = self._snapshot
+        stamp = snapshot.changes.stamp
+        current = self._static_version == self.static.version and (
+            self.images is None or self._image_version == snapshot.images.version
+        )
+        changed = snapshot.changes.since(self._stamp) if current else None
+        if changed is None or len(changed) * 4 > snapshot.rows:
+            self._build()
+            counters.builds += 1
+        else:
+            counters.hits += 1
+            if changed:
+                counters.rows_refreshed += len(changed)
+                self._update(changed)
+                self.renormalise(counters)
+        self._stamp = stamp
+
+    def _build(self) -> None:
+        view = View(self._snapshot)
+        mask = self._passes(view, self.static.mask)
+        self._maxima = self._maxima_over(mask)
+        self._fixed = self._fixed_scores(view)
+        total = self._row_scores(view)
+        total += self._fixed
+        np.copyto(total, -1, where=~mask)
+        self.total = total
+        self._static_version = self.static.version
+        self._image_version = self._snapshot.images.version
+
+    def _passes(self, view: View, mask: Bools) -> Bools:
+        for dynamic in self.dynamic:
+            passes = dynamic.passes(view)
+            if passes is not None:
+                mask = mask & passes
+        return mask
+
+    def _row_scores(self, view: View) -> Int64s:
+        scores = None
+        for scorer, weight in self.scorers:
+            raw = scorer.raw(view)
+            if raw is not None:
+                part = raw if weight == 1 else raw * weight
+                scores = part if scores is None else scores + part
+        if scores is None:
+            return np.zeros(view.size, dtype=np.int64)
+        return scores.astype(np.int64)
+
+    def _maxima_over(self, mask: Bools) -> list[int]:
+        return [
+            0 if raw is None else int(raw.max(initial=0, where=mask)) for raw in self.static.raws
+        ]
+
+    def _fixed_scores(self, view: View) -> Int64s | int:
+        """What does not depend on pods, given the maxima: normalised scores and images."""
+        fixed: Int64s | int = 0
+        for i, (scorer, weight) in enumerate(self.static.scorers):
+            raw = self.static.raws[i]
+            if raw is None:
+                raw, maximum = _ZERO, 0
+            else:
+                maximum = self._maxima[i]
+            fixed = fixed + normalised(scorer.normalise, raw, maximum) * weight
+        if self.images is not None:
+            raw_images = self.images[0].raw(view)
+            if raw_images is not None:
+                fixed = fixed + raw_images.astype(np.int64) * self.images[1]
+        return fixed
+
+    def _update(self, changed: list[int]) -> None:
+        if len(changed) <= _FEW:
+            for row in changed:
+                self.total[row] = self.total_of_row(row)
+            return
+        rows = np.array(changed, dtype=np.int64)
+        view = View(self._snapshot, rows)
+        mask = self._passes(view, self.static.mask[rows])
+        scores = self._row_scores(view)
+        scores += self._fixed if isinstance(self._fixed, int) else self._fixed[rows]
+        np.copyto(scores, -1, where=~mask)
+        self.total[rows] = scores
+
+    def total_of_row(self, row: int) -> int:
+        """The total of one row as it is now, under the maxima as they stand; -1 if it does not fit."""
+        if not self.static.mask.item(row):
+            return -1
+        for dynamic in self.dynamic:
+            if not dynamic.passes_row(row):
+                return -1
+        fixed = self._fixed
+        total: int = fixed if isinstance(fixed, int) else fixed.item(row)
+        for scorer, weight in self.scorers:
+            total += scorer.raw_row(row) * weight
+        return total
+
+    def settle(self, totals: dict[int, int]) -> None:
+        """Write totals that the caller computed by :meth:`total_of_row`, and count the rows as fresh."""
+        if totals:
+            rows = np.fromiter(totals.keys(), dtype=np.int64, count=len(totals))
+            self.total[rows] = np.fromiter(totals.values(), dtype=np.int64, count=len(totals))
+        self._stamp = self._snapshot.changes.stamp
+
+    def holds_extreme(self, row: int) -> bool:
+        """Whether losing this row may change a normaliser."""
+        for raw, maximum in zip(self.static.raws, self._maxima, strict=True):
+            if raw is not None and maximum and raw.item(row) == maximum:
+                return True
+        return False
+
+    def renormalise(self, counters: Counters) -> bool:
+        """Move every total if a maximum over the feasible rows changed; whether it did."""
+        if all(raw is None for raw in self.static.raws):
+            return False
+        feasible = self.total >= 0
+        maxima = self._maxima_over(feasible)
+        if maxima == self._maxima:
+            return False
+        counters.renormalised += 1
+        before = self._fixed
+        self._maxima = maxima
+        self._fixed = self._fixed_scores(View(self._snapshot))
+        np.add(self.total, self._fixed - before, out=self.total, where=feasible)
+        return True
+
+
+_ZERO: Int64s = np.zeros(1, dtype=np.int64)

@@ -1,0 +1,182 @@
+"""A full evaluation of a shape, plugin by plugin, as upstream would report it: for people and for golden cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretto.model.unit import Diagnosis
+from stretto.placement.compiled import CompiledShape
+from stretto.placement.framework import Bools, Code, Int64s, Rejection, Scorer, View, normalised
+from stretto.placement.plugins.node_affinity import CONFLICT
+from stretto.snapshot.columns import Snapshot
+
+FROZEN = "node(s) were frozen until they are audited"
+NO_NODES = "no nodes available to schedule pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Why a node was rejected; ``reasons`` sorted."""
+
+    code: Code
+    plugin: str
+    """Empty for nodes that PreFilter left out."""
+    reasons: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """Everything upstream computes for a pod over all nodes. Rows are the snapshot's; lists are parallel."""
+
+    prefilter: Status | None = None
+    """PreFilter rejected the pod; nothing else is filled then."""
+    prefilter_rows: list[int] | None = None
+    """PreFilter narrowed the search to these."""
+    rejected: dict[int, Status] = field(default_factory=dict)
+    feasible: list[int] = field(default_factory=list)
+    raw: dict[str, list[int]] = field(default_factory=dict)
+    weighted: dict[str, list[int]] = field(default_factory=dict)
+    total: list[int] = field(default_factory=list)
+
+    @property
+    def best(self) -> list[int]:
+        """Feasible rows with the highest total."""
+        top = max(self.total, default=0)
+        return [row for row, total in zip(self.feasible, self.total, strict=True) if total == top]
+
+
+Step = tuple[str, list[Rejection], Bools]
+"""(plugin, its rejections, the rows that were still in when it looked)."""
+
+
+def prefilter_status(compiled: CompiledShape) -> Status | None:
+    """PreFilter's rejection of the pod, if any."""
+    narrowed = compiled.static.named
+    if narrowed is None or narrowed.names:
+        return None
+    if len(narrowed.plugins) > 1:
+        reason = f"node(s) didn't satisfy plugin(s) {_listed(narrowed.plugins)} simultaneously"
+        return Status(Code.UNRESOLVABLE, "", (reason,))
+    return Status(Code.UNRESOLVABLE, narrowed.plugins[0], (CONFLICT,))
+
+
+def steps(compiled: CompiledShape, snapshot: Snapshot) -> Iterator[Step]:
+    """The filters in order, each with the rows that no earlier one rejected; the last has no rejections."""
+    view = View(snapshot)
+    alive = view.of(snapshot.live).copy()
+    narrowed = compiled.static.named
+    if narrowed is not None:
+        inside = np.zeros(view.size, dtype=np.bool_)
+        inside[narrowed.rows(snapshot)] = True
+        reason = f"node(s) didn't satisfy plugin(s) {_listed(narrowed.plugins)}"
+        yield "", [Rejection(reason, ~inside, unresolvable=True)], alive
+        alive = alive & inside
+    frozen = view.of(snapshot.frozen)
+    if frozen.any():
+        yield "", [Rejection(FROZEN, frozen, unresolvable=True)], alive
+        alive = alive & ~frozen
+    for each in compiled.filters:
+        rejections = each.rejections(view)
+        if rejections:
+            yield each.name, rejections, alive
+            for rejection in rejections:
+                alive = alive & ~rejection.rows
+    yield "", [], alive
+
+
+def evaluate(compiled: CompiledShape, snapshot: Snapshot) -> Evaluation:
+    """Status and scores of every node."""
+    found = Evaluation(prefilter=prefilter_status(compiled))
+    if found.prefilter is not None:
+        return found
+    if compiled.static.named is not None:
+        found.prefilter_rows = sorted(compiled.static.named.rows(snapshot))
+    alive = np.zeros(0, dtype=np.bool_)
+    for plugin, rejections, alive in steps(compiled, snapshot):
+        for row, status in _statuses(plugin, rejections, alive).items():
+            found.rejected[row] = status
+    feasible = np.flatnonzero(alive)
+    found.feasible = feasible.tolist()
+    if found.feasible:
+        _score(found, compiled, View(snapshot, feasible))
+    return found
+
+
+def _statuses(plugin: str, rejections: list[Rejection], alive: Bools) -> dict[int, Status]:
+    reasons: dict[int, list[str]] = {}
+    unresolvable: set[int] = set()
+    for rejection in rejections:
+        rows = np.flatnonzero(rejection.rows & alive).tolist()
+        for row in rows:
+            reasons.setdefault(row, []).append(rejection.reason)
+            hard = rejection.unresolvable
+            if hard if isinstance(hard, bool) else hard[row]:
+                unresolvable.add(row)
+    return {
+        row: Status(
+            Code.UNRESOLVABLE if row in unresolvable else Code.UNSCHEDULABLE,
+            plugin,
+            tuple(sorted(texts)),
+        )
+        for row, texts in reasons.items()
+    }
+
+
+def _score(found: Evaluation, compiled: CompiledShape, view: View) -> None:
+    scorers: list[tuple[Scorer, int]] = [*compiled.static.scorers, *compiled.scorers]
+    if compiled.images is not None:
+        scorers.append(compiled.images)
+    total = np.zeros(view.size, dtype=np.int64)
+    for scorer, weight in scorers:
+        raw = scorer.raw(view)
+        values: Int64s = (
+            np.zeros(view.size, dtype=np.int64) if raw is None else raw.astype(np.int64)
+        )
+        weighted = np.zeros(view.size, dtype=np.int64)
+        weighted += normalised(scorer.normalise, values, int(values.max(initial=0))) * weight
+        total += weighted
+        found.raw[scorer.name] = values.tolist()
+        found.weighted[scorer.name] = weighted.tolist()
+    found.total = total.tolist()
+
+
+def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
+    """Why the shape fits nowhere, in the words of upstream's FitError (without its PostFilter part)."""
+    nodes = snapshot.node_count
+    if not nodes:
+        return Diagnosis(message=NO_NODES, plugins=(), nodes=0)
+    rejected = prefilter_status(compiled)
+    if rejected is not None:
+        text = ", ".join(rejected.reasons)
+        plugins = (rejected.plugin,) if rejected.plugin else compiled.static.named_plugins
+        return Diagnosis(
+            message=f"0/{nodes} nodes are available: {text}.",
+            plugins=plugins,
+            nodes=nodes,
+            counts=((text, nodes),),
+        )
+    counts: Counter[str] = Counter()
+    named: set[str] = set()
+    for plugin, rejections, alive in steps(compiled, snapshot):
+        for rejection in rejections:
+            count = int(np.count_nonzero(rejection.rows & alive))
+            if count:
+                counts[rejection.reason] += count
+                named.update((plugin,) if plugin else compiled.static.named_plugins)
+    items = sorted(f"{count} {reason}" for reason, count in counts.items())
+    body = f" {', '.join(items)}." if items else ""
+    return Diagnosis(
+        message=f"0/{nodes} nodes are available:{body}",
+        plugins=tuple(sorted(named)),
+        nodes=nodes,
+        counts=tuple(sorted(counts.items())),
+    )
+
+
+def _listed(plugins: tuple[str, ...]) -> str:
+    """Go's %v of a string list."""
+    return f"[{' '.join(plugins)}]"

@@ -1,0 +1,160 @@
+"""What a plugin is here: filters and scorers over rows of the snapshot.
+
+Every filter and scorer comes in two forms of one meaning: over a :class:`View` of many rows at once (NumPy),
+and for one row (plain Python integers). The vector form serves a shard's pass over all nodes; the one-row form
+serves re-scoring a touched node and the Binder's re-check. Property tests hold them equal.
+
+*Static* ones read only the nodes' definitions (labels, taints, flags), so their results are shared between all
+shapes that ask the same, and survive pods coming and going.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from stretto.model.shape import Shape
+from stretto.model.unit import Cause
+from stretto.snapshot.columns import Snapshot
+
+T = TypeVar("T", bound=np.generic)
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+
+MAX_SCORE = 100
+"""Upstream's MaxNodeScore."""
+
+
+class Code(enum.Enum):
+    """Status codes of upstream's framework, by their names there."""
+
+    SUCCESS = "Success"
+    UNSCHEDULABLE = "Unschedulable"
+    """Preemption may help."""
+    UNRESOLVABLE = "UnschedulableAndUnresolvable"
+
+
+class Normalise(enum.Enum):
+    """How raw scores become 0..100 over the feasible nodes."""
+
+    NONE = 0
+    DEFAULT = 1
+    """100·s/max; all 0 when max is 0."""
+    REVERSED = 2
+    """100 − 100·s/max; all 100 when max is 0."""
+
+
+class View:
+    """The rows an evaluation looks at: all that were ever used, or some."""
+
+    __slots__ = ("rows", "size", "snapshot")
+
+    def __init__(self, snapshot: Snapshot, rows: Int64s | None = None) -> None:
+        self.snapshot = snapshot
+        self.rows = rows
+        self.size = snapshot.rows if rows is None else len(rows)
+
+    def of(self, array: npt.NDArray[T]) -> npt.NDArray[T]:
+        """The entries of a column for the rows of this view (a view of memory, or a copy)."""
+        return array[: self.size] if self.rows is None else array[self.rows]
+
+    @property
+    def live_count(self) -> int:
+        """Live nodes among the rows, counted only when the view is of all."""
+        return self.snapshot.node_count if self.rows is None else self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A reason, the rows (bool[view.size]) it holds for, and where preemption cannot help."""
+
+    reason: str
+    rows: Bools
+    unresolvable: bool | Bools
+
+
+class Filter:
+    """A filter plugin compiled for a shape."""
+
+    name: ClassVar[str]
+    reason: ClassVar[str] = ""
+    cause: ClassVar[Cause] = Cause.NODE_CHANGED
+    unresolvable: ClassVar[bool] = True
+
+    def passes(self, view: View) -> Bools | None:
+        """bool[view.size]; None when every row passes."""
+        raise AssertionError("each filter has its own")
+
+    def passes_row(self, row: int) -> bool:
+        """The same for one row."""
+        raise AssertionError("each filter has its own")
+
+    def rejections(self, view: View) -> list[Rejection]:
+        """Reasons per row; together they cover exactly the rows that do not pass."""
+        passes = self.passes(view)
+        if passes is None:
+            return []
+        return [Rejection(self.reason, ~passes, self.unresolvable)]
+
+
+class Scorer:
+    """A score plugin compiled for a shape."""
+
+    name: ClassVar[str]
+    normalise: ClassVar[Normalise] = Normalise.NONE
+
+    def raw(self, view: View) -> Numbers | None:
+        """Whole numbers [view.size]; None when every row has 0. Dead rows may hold anything finite."""
+        raise AssertionError("each scorer has its own")
+
+    def raw_row(self, row: int) -> int:
+        """The same for one row."""
+        raise AssertionError("each scorer has its own")
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """Feature gates that the plugins of this release read; defaults of Kubernetes 1.37."""
+
+    taint_toleration_comparison_operators: bool = False
+
+
+class Plugin:
+    """A plugin of a profile, with its arguments. Either half may be absent."""
+
+    name: ClassVar[str]
+    static: ClassVar[bool]
+
+    def filter(self, shape: Shape, snapshot: Snapshot) -> Filter | None:
+        """The filter for a shape; None when it has nothing to say (upstream's Skip)."""
+        return None
+
+    def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:
+        """The scorer for a shape; None when it adds 0 everywhere or skips."""
+        return None
+
+
+def normalised(how: Normalise, raw: Int64s, maximum: int) -> Int64s | int:
+    """Upstream's DefaultNormalizeScore; an int stands for the same value everywhere."""
+    if how is Normalise.NONE:
+        return raw
+    if maximum == 0:
+        return MAX_SCORE if how is Normalise.REVERSED else 0
+    scaled = raw * MAX_SCORE // maximum
+    return MAX_SCORE - scaled if how is Normalise.REVERSED else scaled
+
+
+def normalised_row(how: Normalise, raw: int, maximum: int) -> int:
+    """:func:`normalised` for one value."""
+    if how is Normalise.NONE:
+        return raw
+    if maximum == 0:
+        return MAX_SCORE if how is Normalise.REVERSED else 0
+    scaled = raw * MAX_SCORE // maximum
+    return MAX_SCORE - scaled if how is Normalise.REVERSED else scaled

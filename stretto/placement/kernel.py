@@ -1,0 +1,279 @@
+"""The kernel: decides where pods of a shape go, on a snapshot, with a profile's plugins.
+
+Shards place with it; the Binder checks with it (the same filters, one row at a time, design §12.15). Everything
+it keeps per shape is a cache over the snapshot's columns, bounded in bytes, least recently used dropped first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretto.model.shape import Shape
+from stretto.model.unit import Cause, Diagnosis
+from stretto.placement.batch import place_batch
+from stretto.placement.compiled import CompiledShape, Counters
+from stretto.placement.evaluation import Evaluation, diagnose, evaluate
+from stretto.placement.framework import Bools, View
+from stretto.placement.named import best_of
+from stretto.placement.profiles import Profiles
+from stretto.placement.refusal import Refusals
+from stretto.placement.selection import Ranking, own_table
+from stretto.placement.static_part import StaticPart, static_key
+from stretto.snapshot.columns import Snapshot
+
+CACHE_BYTES = 48 << 20
+"""Scores of some 500 shapes at 10,000 nodes; a shard's budget is 300 MB in all."""
+_STATIC_PARTS = 256
+
+
+class UnknownProfileError(LookupError):
+    """A shape names a schedulerName that has no profile here."""
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where pods went: fewer rows than asked for when the rest no longer fits."""
+
+    rows: list[int] = field(default_factory=list)
+    spares: list[tuple[int, ...]] = field(default_factory=list)
+    """For each placed pod other rows to try, own partitions first."""
+
+
+class Kernel:
+    """Placement on one snapshot; see the module docstring. Not thread-safe."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profiles: Profiles,
+        *,
+        own_partitions: frozenset[int] = frozenset(),
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self._snapshot = snapshot
+        self._profiles = profiles
+        self._own = own_table(own_partitions)
+        self._cache_bytes = cache_bytes
+        self._shapes: dict[bytes, CompiledShape] = {}
+        self._sizes: dict[bytes, int] = {}
+        self._bytes = 0
+        self._static: dict[tuple[object, ...], StaticPart] = {}
+        self._refusals = Refusals(snapshot)
+        self._counters = Counters()
+
+    def set_own_partitions(self, partitions: frozenset[int]) -> None:
+        """Prefer these virtual slices from now on."""
+        self._own = own_table(partitions)
+
+    def place(
+        self,
+        shape: Shape,
+        count: int,
+        *,
+        seed: int,
+        avoid: Sequence[int] = (),
+        spares: int = 0,
+    ) -> Placement:
+        """Place ``count`` pods of a shape one after another, counting each on the snapshot (tentatively).
+
+        The caller takes pods back with ``snapshot.remove_pod``. ``avoid`` are node ids ranked last among
+        equals. ``seed`` fixes the order of equals: the same seed on the same state gives the same nodes.
+        A frozen node is never chosen. :meth:`refusal` is the caller's to ask first.
+
+        Raises:
+            UnknownProfileError: there is no profile for the shape's schedulerName.
+        """
+        compiled = self._compiled(shape)
+        snapshot = self._snapshot
+        avoided = [row for row in map(snapshot.row_of, avoid) if row is not None]
+        ranking = Ranking(snapshot, seed=seed, own=self._own, avoid=avoided)
+        nominated = self._nominated(compiled)
+        if nominated is not None or compiled.static.named is not None:
+            return self._place_among(compiled, count, nominated=nominated, ranking=ranking)
+        compiled.refresh(self._counters)
+        self._account(compiled)
+        rows, others = place_batch(
+            compiled,
+            count,
+            spares=spares,
+            ranking=ranking,
+            counters=self._counters,
+            add=lambda row: snapshot.add_pod(shape, row),
+        )
+        return Placement(rows, self._spread(rows, others, spares) if spares else [])
+
+    def _place_among(
+        self, compiled: CompiledShape, count: int, *, nominated: int | None, ranking: Ranking
+    ) -> Placement:
+        """The search is narrowed to named nodes: only those rows are looked at, one pod at a time."""
+        placement = Placement()
+        named = compiled.static.named
+        rows = [] if named is None else named.rows(self._snapshot)
+        for _ in range(count):
+            if nominated is not None:
+                best: int | None = nominated
+                nominated = None
+            elif named is None:
+                rest = self.place_rest(compiled, count - len(placement.rows), ranking=ranking)
+                placement.rows += rest
+                break
+            else:
+                best = best_of(compiled, rows, snapshot=self._snapshot, ranking=ranking)
+            if best is None:
+                break
+            self._snapshot.add_pod(compiled.shape, best)
+            placement.rows.append(best)
+        placement.spares = [() for _ in placement.rows]
+        return placement
+
+    def place_rest(self, compiled: CompiledShape, count: int, *, ranking: Ranking) -> list[int]:
+        """The pods of a batch after the one that took its nominated node."""
+        compiled.refresh(self._counters)
+        add = self._snapshot.add_pod
+        return place_batch(
+            compiled,
+            count,
+            spares=0,
+            ranking=ranking,
+            counters=self._counters,
+            add=lambda row: add(compiled.shape, row),
+        )[0]
+
+    def _nominated(self, compiled: CompiledShape) -> int | None:
+        """The nominated node if it passes the filters: upstream takes it without looking at others."""
+        name = compiled.shape.nominated_node
+        row = self._snapshot.row_of_name(name) if name else None
+        if row is None or self.check_one(compiled.shape, row) is not Cause.NONE:
+            return None
+        return row
+
+    def _spread(self, rows: list[int], others: list[int], spares: int) -> list[tuple[int, ...]]:
+        """Deal the rows that were not used out as spares, a different few for each pod."""
+        if self._own is not None and others:
+            own = self._own[self._snapshot.partition[np.array(others, dtype=np.int64)]].tolist()
+            pairs = list(zip(others, own, strict=True))
+            others = [r for r, mine in pairs if mine] + [r for r, mine in pairs if not mine]
+        taken = set(rows)
+        others = [row for row in others if row not in taken]
+        many = len(others)
+        take = min(spares, many)
+        return [
+            tuple(others[(i * take + j) % many] for j in range(take)) if many else ()
+            for i in range(len(rows))
+        ]
+
+    def filter(self, shape: Shape) -> Bools:
+        """bool[rows]: where the shape fits now, by the vector form of the filters."""
+        compiled = self._compiled(shape)
+        view = View(self._snapshot)
+        mask = view.of(self._snapshot.live) & ~view.of(self._snapshot.frozen)
+        for each in compiled.filters:
+            passes = each.passes(view)
+            if passes is not None:
+                mask &= passes
+        return mask
+
+    def check(self, shapes: Sequence[Shape], rows: Sequence[int]) -> list[Cause]:
+        """:meth:`check_one` for (shape, row) pairs; nothing is counted."""
+        check_one = self.check_one
+        return [check_one(shape, row) for shape, row in zip(shapes, rows, strict=True)]
+
+    def check_one(self, shape: Shape, row: int) -> Cause:
+        """Why the shape does not fit a row now; NONE: it fits.
+
+        Raises:
+            UnknownProfileError: there is no profile for the shape's schedulerName.
+        """
+        snapshot = self._snapshot
+        if not 0 <= row < snapshot.rows or not snapshot.live.item(row):
+            return Cause.NODE_GONE
+        if snapshot.frozen.item(row):
+            return Cause.FROZEN
+        compiled = self._shapes.get(shape.digest) or self._compiled(shape)
+        for each in compiled.filters:
+            if not each.passes_row(row):
+                return each.cause
+        return Cause.NONE
+
+    def diagnose(self, shape: Shape) -> Diagnosis:
+        """Why the shape fits nowhere, in upstream's words."""
+        return diagnose(self._compiled(shape), self._snapshot)
+
+    def evaluate(self, shape: Shape) -> Evaluation:
+        """Status and scores of every node, plugin by plugin."""
+        return evaluate(self._compiled(shape), self._snapshot)
+
+    def totals(self, shape: Shape) -> list[int]:
+        """The kept total of every row (-1: does not fit), refreshed; what :meth:`place` chooses by."""
+        compiled = self._compiled(shape)
+        compiled.refresh(self._counters)
+        self._account(compiled)
+        totals: list[int] = compiled.total.tolist()
+        return totals
+
+    def refusal(self, shape: Shape) -> str:
+        """'' or the sentence that names a hard constraint on the shape that is not built."""
+        return self._refusals.of(shape, self._profiles.get(shape.profile))
+
+    def unbuilt_soft(self, shape: Shape) -> tuple[str, ...]:
+        """Soft constraints of the shape that are not obeyed; to be counted and named once in the log."""
+        return shape.unbuilt_soft
+
+    def statistics(self) -> dict[str, int]:
+        """Counts since the start, and what is kept now."""
+        counters = self._counters
+        return {
+            "hits": counters.hits,
+            "builds": counters.builds,
+            "rows_refreshed": counters.rows_refreshed,
+            "renormalised": counters.renormalised,
+            "evictions": counters.evictions,
+            "shapes": len(self._shapes),
+            "static_parts": len(self._static),
+            "cached_bytes": self._bytes + sum(part.nbytes for part in self._static.values()),
+        }
+
+    def _compiled(self, shape: Shape) -> CompiledShape:
+        """The compiled form, made if need be; moves it to the young end of the LRU."""
+        digest = shape.digest
+        compiled = self._shapes.pop(digest, None)
+        if compiled is None:
+            profile = self._profiles.get(shape.profile)
+            if profile is None:
+                raise UnknownProfileError(f"there is no profile for schedulerName {shape.profile}")
+            compiled = CompiledShape(
+                shape, profile=profile, snapshot=self._snapshot, static=self._static_part(shape)
+            )
+            self._shapes[digest] = compiled
+            self._account(compiled)
+            return compiled
+        self._shapes[digest] = compiled
+        return compiled
+
+    def _static_part(self, shape: Shape) -> StaticPart:
+        key = static_key(shape)
+        part = self._static.pop(key, None)
+        if part is None:
+            if len(self._static) >= _STATIC_PARTS:
+                del self._static[next(iter(self._static))]
+            profile = self._profiles.get(shape.profile)
+            assert profile is not None
+            part = StaticPart(shape, profile=profile, snapshot=self._snapshot)
+        self._static[key] = part
+        return part
+
+    def _account(self, compiled: CompiledShape) -> None:
+        """Note what a shape takes now, and drop the oldest until all fit the bound."""
+        digest, size = compiled.shape.digest, compiled.nbytes
+        self._bytes += size - self._sizes.get(digest, 0)
+        self._sizes[digest] = size
+        while self._bytes > self._cache_bytes and len(self._shapes) > 1:
+            oldest = next(iter(self._shapes))
+            if oldest == digest:
+                break
+            del self._shapes[oldest]
+            self._bytes -= self._sizes.pop(oldest)
+            self._counters.evictions += 1

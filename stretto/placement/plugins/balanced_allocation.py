@@ -1,0 +1,143 @@
+"""NodeResourcesBalancedAllocation as of 1.36: does the pod make the node's use of its resources more even.
+
+score = 50 + (50 + S(with the pod) − S(without)) / 2, S = int((1 − std of the used fractions) · 100). All in
+doubles in upstream's order of operations, so that the truncation agrees to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stretto.model.shape import Shape
+from stretto.placement.framework import MAX_SCORE, Floats, Int64s, Numbers, Plugin, Scorer, View
+from stretto.placement.resource_scoring import (
+    ScoredResource,
+    WeightedResource,
+    by_presence,
+    pod_request,
+    scored,
+)
+from stretto.snapshot.columns import Snapshot
+
+NAME = "NodeResourcesBalancedAllocation"
+
+
+def _evenness(fractions: list[Floats]) -> Floats:
+    """S before truncation, from fractions ≤ 1; spoils its input."""
+    if len(fractions) == 2:
+        std = fractions[0]
+        std -= fractions[1]
+        np.abs(std, out=std)
+        std *= 0.5
+    else:
+        mean = fractions[0].copy()
+        for fraction in fractions[1:]:
+            mean += fraction
+        mean /= len(fractions)
+        std = np.zeros(len(mean))
+        for fraction in fractions:
+            std += (fraction - mean) * (fraction - mean)
+        std /= len(fractions)
+        np.sqrt(std, out=std)
+    np.subtract(1, std, out=std)
+    std *= MAX_SCORE
+    return np.trunc(std, out=std)
+
+
+def _evenness_row(fractions: list[float]) -> int:
+    if len(fractions) == 2:
+        std = abs((fractions[0] - fractions[1]) / 2)
+    elif len(fractions) > 2:
+        total = 0.0
+        for fraction in fractions:
+            total += fraction
+        mean = total / len(fractions)
+        squares = 0.0
+        for fraction in fractions:
+            squares += (fraction - mean) * (fraction - mean)
+        std = math.sqrt(squares / len(fractions))
+    else:
+        std = 0.0
+    return int((1 - std) * MAX_SCORE)
+
+
+class BalancedScorer(Scorer):
+    """Rates the change of balance that the pod makes."""
+
+    name = NAME
+
+    def __init__(self, items: list[ScoredResource], snapshot: Snapshot) -> None:
+        self._items = items
+        self._snapshot = snapshot
+
+    def raw(self, view: View) -> Numbers:
+        """Whole numbers [view.size]."""
+        capacities = [self._snapshot.capacities.of(item.column) for item in self._items]
+        if len(self._items) < 2 or not all(c.plain for c in capacities):
+            return by_presence(view, self._items, self._group)
+        after, before = [], []
+        for item, capacity in zip(self._items, capacities, strict=True):
+            used, floats = view.of(item.used.used), view.of(capacity.floats)
+            after.append(_fraction(used + item.request, floats))
+            before.append(_fraction(used, floats))
+        score = _evenness(after)
+        score -= _evenness(before)
+        score += MAX_SCORE // 2
+        score *= 0.5
+        np.floor(score, out=score)
+        score += MAX_SCORE // 2
+        return score
+
+    def _group(self, active: list[ScoredResource], rows: Int64s) -> Int64s:
+        if len(active) < 2:
+            return np.full(len(rows), _combined(MAX_SCORE, MAX_SCORE), dtype=np.int64)
+        after, before = [], []
+        for item in active:
+            used, floats = item.used.used[rows], item.column.alloc[rows].astype(np.float64)
+            after.append(_fraction(used + item.request, floats))
+            before.append(_fraction(used, floats))
+        change = (_evenness(after) - _evenness(before)).astype(np.int64)
+        return MAX_SCORE // 2 + (MAX_SCORE // 2 + change) // 2
+
+    def raw_row(self, row: int) -> int:
+        """The same for one row."""
+        after, before = [], []
+        for column, used_column, request, _ in self._items:
+            capacity = float(column.alloc_cells[row])
+            if capacity:
+                used = used_column.used_cells[row]
+                fraction = float(used) / capacity
+                before.append(fraction if fraction < 1.0 else 1.0)
+                fraction = float(used + request) / capacity
+                after.append(fraction if fraction < 1.0 else 1.0)
+        return _combined(_evenness_row(after), _evenness_row(before))
+
+
+def _fraction(amount: Int64s, capacity: Floats) -> Floats:
+    fraction = amount / capacity
+    return np.minimum(fraction, 1.0, out=fraction)
+
+
+def _combined(after: int, before: int) -> int:
+    # Both are in 50..100, so the sum is never negative and // truncates as Go does.
+    return MAX_SCORE // 2 + (MAX_SCORE // 2 + after - before) // 2
+
+
+class BalancedAllocation(Plugin):
+    """Score by evenness."""
+
+    name = NAME
+    static = False
+
+    def __init__(self, resources: tuple[WeightedResource, ...]) -> None:
+        self._resources = resources
+
+    def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:
+        """None for pods that request none of the configured resources."""
+        requests = [pod_request(shape, name, nonzero=False) for name, _ in self._resources]
+        if not any(requests):
+            return None
+        items = scored(shape, snapshot, self._resources, nonzero=False)
+        return BalancedScorer(items, snapshot)

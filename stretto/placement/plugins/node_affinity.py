@@ -1,0 +1,147 @@
+"""NodeAffinity: nodeSelector, required and preferred node affinity, and the profile's addedAffinity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.model.shape import NodeTerm, PreferredNodeTerm, Requirement, Shape
+from stretto.placement.framework import (
+    Bools,
+    Filter,
+    Int64s,
+    Normalise,
+    Plugin,
+    Rejection,
+    Scorer,
+    View,
+)
+from stretto.placement.node_selector import LabelRequirement, Term, compile_term
+from stretto.snapshot.columns import Snapshot
+
+NAME = "NodeAffinity"
+ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
+CONFLICT = "pod affinity terms conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class AddedAffinity:
+    """NodeAffinityArgs.addedAffinity; every pod of the profile gets it besides its own."""
+
+    required: tuple[NodeTerm, ...] | None = None
+    preferred: tuple[PreferredNodeTerm, ...] = ()
+
+
+class AnyTerm:
+    """Terms ORed; no terms match nothing."""
+
+    def __init__(self, terms: tuple[NodeTerm, ...], snapshot: Snapshot) -> None:
+        compiled = (compile_term(term, snapshot) for term in terms)
+        self._terms: list[Term] = [term for term in compiled if term is not None]
+
+    def passes(self, view: View) -> Bools:
+        """bool[view.size]."""
+        passes = np.zeros(view.size, dtype=np.bool_)
+        for term in self._terms:
+            passes |= term.passes(view)
+        return passes
+
+    def passes_row(self, row: int) -> bool:
+        """The same for one row."""
+        return any(term.passes_row(row) for term in self._terms)
+
+
+class NodeAffinityFilter(Filter):
+    """Enforced affinity first, then the pod's own."""
+
+    name = NAME
+    reason = "node(s) didn't match Pod's node affinity/selector"
+
+    def __init__(self, shape: Shape, *, snapshot: Snapshot, added: AddedAffinity) -> None:
+        self._enforced = None if added.required is None else AnyTerm(added.required, snapshot)
+        self._selector = [
+            LabelRequirement(Requirement(key, "In", (value,)), snapshot)
+            for key, value in shape.node_selector
+        ]
+        terms = shape.required_node_terms
+        self._required = None if terms is None else AnyTerm(terms, snapshot)
+
+    def _own(self, view: View) -> Bools:
+        passes = np.ones(view.size, dtype=np.bool_)
+        for requirement in self._selector:
+            passes &= requirement.passes(view)
+        if self._required is not None:
+            passes &= self._required.passes(view)
+        return passes
+
+    def passes(self, view: View) -> Bools:
+        """bool[view.size]."""
+        own = self._own(view)
+        return own if self._enforced is None else own & self._enforced.passes(view)
+
+    def passes_row(self, row: int) -> bool:
+        """The same for one row."""
+        return (
+            (self._enforced is None or self._enforced.passes_row(row))
+            and all(requirement.passes_row(row) for requirement in self._selector)
+            and (self._required is None or self._required.passes_row(row))
+        )
+
+    def rejections(self, view: View) -> list[Rejection]:
+        """A row that the enforced affinity rejects has only that reason."""
+        own = Rejection(self.reason, ~self._own(view), unresolvable=True)
+        if self._enforced is None:
+            return [own]
+        enforced = ~self._enforced.passes(view)
+        return [
+            Rejection(ENFORCED, enforced, unresolvable=True),
+            Rejection(self.reason, own.rows & ~enforced, unresolvable=True),
+        ]
+
+
+class NodeAffinityScorer(Scorer):
+    """Sum of the weights of the preferred terms that match."""
+
+    name = NAME
+    normalise = Normalise.DEFAULT
+
+    def __init__(self, preferred: list[tuple[int, Term]]) -> None:
+        self._preferred = preferred
+
+    def raw(self, view: View) -> Int64s:
+        """int64[view.size]."""
+        total = np.zeros(view.size, dtype=np.int64)
+        for weight, term in self._preferred:
+            total += term.passes(view) * np.int64(weight)
+        return total
+
+    def raw_row(self, row: int) -> int:
+        """The same for one row."""
+        return sum(weight for weight, term in self._preferred if term.passes_row(row))
+
+
+class NodeAffinity(Plugin):
+    """Filter and score by node labels and names."""
+
+    name = NAME
+    static = True
+
+    def __init__(self, added: AddedAffinity) -> None:
+        self._added = added
+
+    def filter(self, shape: Shape, snapshot: Snapshot) -> Filter | None:
+        """None when neither the pod nor the profile asks for anything."""
+        asks = shape.node_selector or shape.required_node_terms is not None
+        if not asks and self._added.required is None:
+            return None
+        return NodeAffinityFilter(shape, snapshot=snapshot, added=self._added)
+
+    def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:
+        """None when no preferred term can match."""
+        preferred = []
+        for item in (*self._added.preferred, *shape.preferred_node_terms):
+            term = compile_term(item.term, snapshot) if item.weight else None
+            if term is not None:
+                preferred.append((item.weight, term))
+        return NodeAffinityScorer(preferred) if preferred else None

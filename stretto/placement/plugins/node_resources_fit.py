@@ -1,0 +1,121 @@
+"""NodeResourcesFit: does the pod still fit, and how full would the node be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.model.shape import Shape
+from stretto.model.unit import Cause
+from stretto.placement.framework import Bools, Filter, Plugin, Rejection, Scorer, View
+from stretto.placement.resource_names import BASIC, is_extended, is_scalar
+from stretto.placement.resource_scoring import FitScorer, Strategy, WeightedResource, scored
+from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.resources import PODS, ResourceColumn
+
+NAME = "NodeResourcesFit"
+
+
+@dataclass(frozen=True, slots=True)
+class FitArgs:
+    """NodeResourcesFitArgs, defaults applied."""
+
+    strategy: Strategy = Strategy()
+    resources: tuple[WeightedResource, ...] = (
+        WeightedResource("cpu", 1),
+        WeightedResource("memory", 1),
+    )
+    ignored: frozenset[str] = frozenset()
+    """Extended resources that the filter skips."""
+    ignored_groups: frozenset[str] = frozenset()
+    """Prefixes (the part before the slash) of extended resources that the filter skips."""
+
+    def ignores(self, name: str) -> bool:
+        """Whether the filter skips a resource."""
+        if not is_extended(name):
+            return False
+        return name in self.ignored or name.partition("/")[0] in self.ignored_groups
+
+
+class FitFilter(Filter):
+    """Free pod slots, then every requested resource; all reasons of a node are kept."""
+
+    name = NAME
+    cause = Cause.CAPACITY
+    unresolvable = False
+
+    def __init__(self, wants: list[tuple[str, int]], snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._pods = snapshot.resources.column(PODS)
+        self._names = wants
+        self._columns: list[tuple[ResourceColumn, int]] = []
+        self._missing = True
+
+    def _wants(self) -> list[tuple[ResourceColumn, int]] | None:
+        """Columns with amounts; None while no node and no pod ever named one of the resources."""
+        if self._missing:
+            found = [(self._snapshot.resources.get(name), n) for name, n in self._names]
+            self._columns = [(column, n) for column, n in found if column is not None]
+            self._missing = len(self._columns) < len(found)
+        return None if self._missing else self._columns
+
+    def passes(self, view: View) -> Bools:
+        """bool[view.size]."""
+        wants = self._wants()
+        if wants is None:
+            return np.zeros(view.size, dtype=np.bool_)
+        passes: Bools = view.of(self._pods.used) < view.of(self._pods.alloc)
+        for column, amount in wants:
+            free = view.of(column.alloc) - view.of(column.used)
+            passes &= free >= amount
+        return passes
+
+    def passes_row(self, row: int) -> bool:
+        """The same for one row."""
+        wants = self._wants()
+        if wants is None or self._pods.used_cells[row] >= self._pods.alloc_cells[row]:
+            return False
+        for column, amount in wants:  # noqa: SIM110  half the cost of all() with a generator
+            if amount > column.alloc_cells[row] - column.used_cells[row]:
+                return False
+        return True
+
+    def rejections(self, view: View) -> list[Rejection]:
+        """In upstream's order; more than the node has at all is unresolvable, and makes the node so."""
+        full = view.of(self._pods.used) >= view.of(self._pods.alloc)
+        found = [Rejection("Too many pods", full, unresolvable=False)]
+        for name, amount in self._names:
+            column = self._snapshot.resources.get(name)
+            if column is None:
+                everywhere = np.ones(view.size, dtype=np.bool_)
+                found.append(Rejection(f"Insufficient {name}", everywhere, unresolvable=True))
+                continue
+            alloc = view.of(column.alloc)
+            short = alloc - view.of(column.used) < amount
+            found.append(Rejection(f"Insufficient {name}", short, unresolvable=alloc < amount))
+        return found
+
+
+class NodeResourcesFit(Plugin):
+    """Filter and score by requested resources."""
+
+    name = NAME
+    static = False
+
+    def __init__(self, args: FitArgs) -> None:
+        self._args = args
+
+    def filter(self, shape: Shape, snapshot: Snapshot) -> Filter:
+        """Every shape takes at least a pod slot."""
+        amounts = dict(shape.requests)
+        wants = [(name, amounts[name]) for name in BASIC if amounts.get(name, 0) > 0]
+        for name, amount in shape.requests:
+            if amount > 0 and is_scalar(name) and not self._args.ignores(name):
+                wants.append((name, amount))
+        return FitFilter(wants, snapshot)
+
+    def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer:
+        """Every shape, with upstream's defaults for absent cpu and memory requests."""
+        items = scored(shape, snapshot, self._args.resources, nonzero=True)
+        return FitScorer(items, strategy=self._args.strategy, snapshot=snapshot)

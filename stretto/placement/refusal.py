@@ -1,0 +1,94 @@
+"""Pods that are refused because a hard constraint on them is not built (design §12.14).
+
+Placing such a pod as if the constraint were absent would break a promise to its owner, or to the owner of a pod
+that keeps others away; so it waits with a condition that names the constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stretto.model.shape import PodTerm, Requirement, Shape
+from stretto.placement.profiles import Profile
+from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.delta import ANTI_AFFINITY_TERM, NAMESPACE, decode_labels, decode_term
+
+_REMEMBERED = 4096
+_NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+class Refusals:
+    """Answers per shape, remembered while no object changes."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._version = -1
+        self._terms: list[PodTerm] = []
+        self._namespaces: dict[str, dict[str, str]] = {}
+        self._answers: dict[bytes, str] = {}
+
+    def of(self, shape: Shape, profile: Profile | None) -> str:
+        """'' when the shape may be placed, otherwise a sentence that names the constraint."""
+        self._refresh()
+        answer = self._answers.get(shape.digest)
+        if answer is None:
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            answer = self._answers[shape.digest] = self._answer(shape, profile)
+        return answer
+
+    def _refresh(self) -> None:
+        version = self._snapshot.object_version
+        if version == self._version:
+            return
+        self._version = version
+        self._answers.clear()
+        terms = self._snapshot.objects(ANTI_AFFINITY_TERM)
+        self._terms = [decode_term(payload) for payload in terms.values()]
+        namespaces = self._snapshot.objects(NAMESPACE)
+        self._namespaces = {name: decode_labels(payload) for name, payload in namespaces.items()}
+
+    def _answer(self, shape: Shape, profile: Profile | None) -> str:
+        if profile is None:
+            return f"there is no profile for schedulerName {shape.profile}"
+        unbuilt = (*shape.unbuilt_hard, *profile.unbuilt_hard)
+        if unbuilt:
+            return f"not supported by this release: {', '.join(unbuilt)}"
+        for term in self._terms:
+            if self._matches(term, shape):
+                return (
+                    "required anti-affinity of another pod matches this one "
+                    f"(topologyKey {term.topology_key}); not supported by this release"
+                )
+        return ""
+
+    def _matches(self, term: PodTerm, shape: Shape) -> bool:
+        if term.selector is None or not self._covers(term, shape.namespace):
+            return False
+        return _all_match(term.selector, dict(shape.labels))
+
+    def _covers(self, term: PodTerm, namespace: str) -> bool:
+        if namespace in term.namespaces:
+            return True
+        if term.namespace_selector is None:
+            return False
+        labels = self._namespaces.get(namespace, {_NAME_LABEL: namespace})
+        return _all_match(term.namespace_selector, labels)
+
+
+def _all_match(selector: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
+    return all(_matches(requirement, labels) for requirement in selector)
+
+
+def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    raise AssertionError(f"a label selector has no operator {requirement.operator!r}")
