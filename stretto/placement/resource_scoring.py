@@ -184,7 +184,8 @@ class FitScorer(Scorer):
 
     def _part(self, requested: Int64s, capacity: Int64s) -> Int64s:
         if self._type is StrategyType.LEAST:
-            return np.maximum(capacity - requested, 0) * MAX_SCORE // capacity
+            free: Int64s = np.maximum(capacity - requested, 0) * MAX_SCORE // capacity
+            return free
         percent: Int64s = np.minimum(requested, capacity) * MAX_SCORE // capacity
         if self._type is StrategyType.MOST:
             return percent

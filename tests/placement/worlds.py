@@ -141,7 +141,9 @@ def step(rng: random.Random, snapshot: Snapshot, known: list[tuple[int, int, int
         row = snapshot.row_of(changed)
         if row is not None:
             new_row = node_row(rng, changed)
-            kept = msgspec.structs.replace(new_row, uid=snapshot.node_uid[row])
+            kept = msgspec.structs.replace(
+                new_row, uid=snapshot.node_uid[row], name=snapshot.name[row]
+            )
             delta.nodes.append(NodeChange(changed, kept))
     for _ in range(rng.randint(0, 4)):
         if ids:
