@@ -1,1 +1,1 @@
-"""PLACEHOLDER."""
+"""The streams between processes: records, codecs, servers, dialling."""

@@ -1,0 +1,104 @@
+"""Who may talk to whom: mutual TLS from files, or plain text where that was allowed in so many words.
+
+A scheduler's streams carry the right to bind pods, so plain text is for the loopback interface. Elsewhere it
+needs ``insecure`` (a mesh or a network policy does the rest); without either the process refuses to start.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from stretto.rpc.errors import RpcConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """The certificate, its key and the authority that signed the peers' certificates (PEM files)."""
+
+    insecure: bool = False
+    """Plain text allowed beyond loopback."""
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+
+    @property
+    def tls(self) -> bool:
+        """Certificates are configured."""
+        return any((self.certificate, self.key, self.authority))
+
+    def server_credentials(self, listen: str) -> grpc.ServerCredentials | None:
+        """Credentials to listen with; None: plain text.
+
+        Raises:
+            RpcConfigError: plain text beyond loopback without ``insecure``, or an unreadable file.
+        """
+        if self.tls:
+            authority, key, certificate = self._files()
+            return grpc.ssl_server_credentials(
+                [(key, certificate)], root_certificates=authority, require_client_auth=True
+            )
+        self._allow_plain(listen, verb="listen on")
+        return None
+
+    def channel_credentials(self, target: str) -> grpc.ChannelCredentials | None:
+        """Credentials to dial with; None: plain text.
+
+        Raises:
+            RpcConfigError: as for :meth:`server_credentials`.
+        """
+        if self.tls:
+            authority, key, certificate = self._files()
+            return grpc.ssl_channel_credentials(authority, key, certificate)
+        self._allow_plain(target, verb="dial")
+        return None
+
+    def _allow_plain(self, address: str, *, verb: str) -> None:
+        if not self.insecure and not is_loopback(split_address(address)[0]):
+            raise RpcConfigError(
+                f"will not {verb} {address} in plain text: give --tls-certificate, --tls-key and "
+                "--tls-authority, or --insecure if the network is trusted"
+            )
+
+    def _files(self) -> tuple[bytes, bytes, bytes]:
+        return (
+            _read(self.authority, flag="--tls-authority"),
+            _read(self.key, flag="--tls-key"),
+            _read(self.certificate, flag="--tls-certificate"),
+        )
+
+
+def _read(path: Path | None, *, flag: str) -> bytes:
+    if path is None:
+        raise RpcConfigError(f"{flag} is missing: mutual TLS needs certificate, key and authority")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RpcConfigError(f"{flag} {path}: cannot be read: {error.strerror}") from None
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """host:port, with an IPv6 host in brackets.
+
+    Raises:
+        RpcConfigError: not of that form.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise RpcConfigError(
+            f"{address!r} is not an address: write host:port, such as 127.0.0.1:7070"
+        )
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """The host is this machine and cannot be reached from another."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,189 @@
+"""The serving end: a grpc.aio server in read/write style with the limits that all processes share.
+
+Handlers get an iterator of decoded messages and a ``send``. Bytes are decoded here and not by grpc, so that a
+malformed message ends the stream of that peer with INVALID_ARGUMENT and a sentence, and nobody else's.
+Messages that many peers get (Follow) may be sent as bytes that were encoded once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from stretto.rpc.errors import RpcConfigError, WireError
+from stretto.rpc.messages import (
+    FollowMessage,
+    FollowRequest,
+    FromShard,
+    OutcomeBatch,
+    OutcomeRequest,
+    ProposalBatch,
+    ToShard,
+    VerdictBatch,
+)
+from stretto.rpc.security import Security, split_address
+from stretto.rpc.services import FOLLOW, OUTCOMES, PROPOSE, WORK, Service
+
+logger = logging.getLogger(__name__)
+Req = TypeVar("Req")
+Resp = TypeVar("Resp")
+Handler = Callable[[AsyncIterator[Req], Callable[[Resp], Awaitable[None]], str], Awaitable[None]]
+"""(messages of the peer, send, the peer's address). The stream ends when it returns. When the peer goes away
+it is cancelled; when the peer is merely done sending, the iterator ends."""
+FollowSend = Callable[[FollowMessage | bytes], Awaitable[None]]
+FollowHandler = Callable[[AsyncIterator[FollowRequest], FollowSend, str], Awaitable[None]]
+
+MESSAGE_LIMIT = 64 * 1024 * 1024
+"""Bytes; a snapshot chunk of 500 nodes is below 1 MiB, so what is larger is not ours."""
+COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    ("grpc.max_send_message_length", MESSAGE_LIMIT),
+    # A peer that vanished without a FIN is noticed within 2 + 2 s.
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    *COMMON_OPTIONS,
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # Off: a second process on the same port must fail, not take half of the connections.
+    ("grpc.so_reuseport", 0),
+)
+
+
+class RpcServer:
+    """Listens on one address; register handlers with the ``add_…`` functions before :meth:`start`."""
+
+    def __init__(self, listen: str, *, security: Security) -> None:
+        self.listen = listen
+        self.port = 0
+        """The port in use, after :meth:`start`."""
+        self.streams = 0
+        """Streams open now."""
+        self._host, self._wanted = split_address(listen)
+        self._credentials = security.server_credentials(listen)
+        self._server = grpc.aio.server(options=list(SERVER_OPTIONS))
+
+    def add(self, service: Service[Req, Resp], handler: Callable[..., Awaitable[None]]) -> None:
+        """Serve one of the conversations."""
+        package, method = service.path.strip("/").split("/")
+        if service.one_request:
+
+            async def answer(request: bytes, context: Any) -> None:
+                await self._run(service, handler, context, first=request)
+
+            entry = grpc.unary_stream_rpc_method_handler(answer)
+        else:
+
+            async def converse(_requests: Any, context: Any) -> None:
+                await self._run(service, handler, context, first=None)
+
+            entry = grpc.stream_stream_rpc_method_handler(converse)
+        generic = grpc.method_handlers_generic_handler(package, {method: entry})
+        self._server.add_generic_rpc_handlers((generic,))
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            RpcConfigError: the address cannot be bound; says why and what to do.
+        """
+        self._probe()
+        address = f"[{self._host}]:{self._wanted}" if ":" in self._host else self.listen
+        try:
+            if self._credentials is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, self._credentials)
+        except RuntimeError:
+            raise self._cannot_listen("grpc refused it") from None
+        await self._server.start()
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Take no new streams, give the open ones ``grace_s`` to end, then cut them."""
+        await self._server.stop(grace_s)
+
+    def _probe(self) -> None:
+        """Bind once by hand: grpc does not tell the reason of its failure."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((self._host, self._wanted))
+        except OSError as error:
+            reason = "the port is in use"
+            if error.errno != errno.EADDRINUSE:
+                reason = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
+            raise self._cannot_listen(reason) from None
+
+    def _cannot_listen(self, reason: str) -> RpcConfigError:
+        return RpcConfigError(
+            f"cannot listen on {self.listen}: {reason}; stop the other process or choose another "
+            "address with --listen"
+        )
+
+    async def _run(
+        self,
+        service: Service[Req, Resp],
+        handler: Callable[..., Awaitable[None]],
+        context: Any,
+        *,
+        first: bytes | None,
+    ) -> None:
+        peer = str(context.peer())
+        writing = asyncio.Lock()
+
+        async def send(message: Resp | bytes) -> None:
+            data = message if isinstance(message, bytes) else service.encode_response(message)
+            async with writing:
+                await context.write(data)
+
+        self.streams += 1
+        try:
+            await handler(_incoming(service, context, first), send, peer)
+        except WireError as error:
+            logger.warning("%s: ended the stream of %s: %s", service.name, peer, error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            self.streams -= 1
+
+
+async def _incoming(
+    service: Service[Req, Resp], context: Any, first: bytes | None
+) -> AsyncIterator[Req]:
+    if first is not None:
+        yield service.decode_request(first)
+        return
+    while (raw := await context.read()) is not grpc.aio.EOF:
+        yield service.decode_request(raw)
+
+
+def add_work(server: RpcServer, handler: Handler[FromShard, ToShard]) -> None:
+    """Serve Work (at the dispatcher)."""
+    server.add(WORK, handler)
+
+
+def add_follow(server: RpcServer, handler: FollowHandler) -> None:
+    """Serve Follow (at the Binder); ``send`` also takes bytes of :func:`encode_follow`."""
+    server.add(FOLLOW, handler)
+
+
+def add_propose(server: RpcServer, handler: Handler[ProposalBatch, VerdictBatch]) -> None:
+    """Serve Propose (at the Binder)."""
+    server.add(PROPOSE, handler)
+
+
+def add_outcomes(server: RpcServer, handler: Handler[OutcomeRequest, OutcomeBatch]) -> None:
+    """Serve Outcomes (at the Binder)."""
+    server.add(OUTCOMES, handler)

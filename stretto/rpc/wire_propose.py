@@ -1,0 +1,116 @@
+"""Propose: ProposalBatch and VerdictBatch ↔ bytes."""
+
+from __future__ import annotations
+
+from proto import stretto_pb2 as pb
+from stretto.model.unit import Cause, Proposal, UnitId, Verdict, VerdictKind
+from stretto.rpc.errors import WireError
+from stretto.rpc.messages import ProposalBatch, VerdictBatch
+from stretto.rpc.wire import (
+    chained,
+    exact,
+    full,
+    get_hello,
+    get_not_leader,
+    get_shapes,
+    members,
+    parse,
+    put_hello,
+    put_not_leader,
+    put_shapes,
+    short,
+    slices,
+)
+from stretto.rpc.wire_units import get_attempts, get_units, put_attempts, put_units
+
+
+def encode_proposals(message: ProposalBatch) -> bytes:
+    """ProposalBatch → bytes."""
+    wire = pb.ProposalBatch(binder_epoch=message.binder_epoch, resent=message.resent)
+    put_hello(wire, message.hello)
+    put_shapes(wire.shapes, message.shapes)
+    proposals = message.proposals
+    if proposals:
+        put_units(wire.units, [item.unit for item in proposals])
+        wire.node.extend(chained([item.nodes for item in proposals]))
+        spares = [item.spares for item in proposals]
+        wire.spare_count.extend(short([len(run) for run in spares], 0))
+        wire.spare.extend(chained(spares))
+        wire.decided_at.extend(short([item.decided_at for item in proposals], 0))
+    return wire.SerializeToString()
+
+
+def decode_proposals(data: bytes) -> ProposalBatch:
+    """Bytes → ProposalBatch.
+
+    Raises:
+        WireError: the message breaks the contract.
+    """
+    wire = parse(pb.ProposalBatch, data)
+    units = get_units(wire.units, "ProposalBatch.units")
+    count = len(units)
+    spare_counts = full(wire.spare_count, count, 0, "ProposalBatch.spare_count")
+    proposals = map(
+        Proposal,
+        units,
+        slices(list(wire.node), [len(unit.members) for unit in units], "ProposalBatch.node"),
+        slices(list(wire.spare), spare_counts, "ProposalBatch.spare"),
+        full(wire.decided_at, count, 0, "ProposalBatch.decided_at"),
+    )
+    return ProposalBatch(
+        hello=get_hello(wire),
+        binder_epoch=wire.binder_epoch,
+        shapes=get_shapes(wire.shapes, "ProposalBatch.shapes"),
+        proposals=list(proposals),
+        resent=wire.resent,
+    )
+
+
+def encode_verdicts(message: VerdictBatch) -> bytes:
+    """VerdictBatch → bytes."""
+    wire = pb.VerdictBatch(binder_epoch=message.binder_epoch)
+    put_not_leader(wire, message.not_leader)
+    verdicts = message.verdicts
+    if verdicts:
+        wire.unit_id.extend([item.unit_id for item in verdicts])
+        put_attempts(wire, [item.attempt for item in verdicts])
+        kinds = [item.kind for item in verdicts]
+        wire.kind.extend(short([int(kind) for kind in kinds], 0))
+        wire.cause.extend(short([int(item.cause) for item in verdicts], 0))
+        wire.sequence.extend(short([item.sequence for item in verdicts], 0))
+        counts = [len(item.nodes) for item in verdicts]
+        if counts != _usual_counts(kinds):
+            wire.node_count.extend(counts)
+        wire.node.extend(chained([item.nodes for item in verdicts]))
+    return wire.SerializeToString()
+
+
+def decode_verdicts(data: bytes) -> VerdictBatch:
+    """Bytes → VerdictBatch.
+
+    Raises:
+        WireError: the message breaks the contract.
+    """
+    wire = parse(pb.VerdictBatch, data)
+    ids = [UnitId(text) for text in wire.unit_id]
+    count = len(ids)
+    if count and not wire.kind:
+        raise WireError(f"VerdictBatch.kind is empty for {count} verdicts")
+    kinds = members(VerdictKind, wire.kind, count, VerdictKind.REFUSED, "VerdictBatch.kind")
+    counts = _usual_counts(kinds)
+    if wire.node_count:
+        counts = exact(wire.node_count, count, "VerdictBatch.node_count")
+    verdicts = map(
+        Verdict,
+        ids,
+        get_attempts(wire, count, "VerdictBatch"),
+        kinds,
+        members(Cause, wire.cause, count, Cause.NONE, "VerdictBatch.cause"),
+        full(wire.sequence, count, 0, "VerdictBatch.sequence"),
+        slices(list(wire.node), counts, "VerdictBatch.node"),
+    )
+    return VerdictBatch(wire.binder_epoch, list(verdicts), get_not_leader(wire))
+
+
+def _usual_counts(kinds: list[VerdictKind]) -> list[int]:
+    return [1 if kind is VerdictKind.COMMITTED else 0 for kind in kinds]

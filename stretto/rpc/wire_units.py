@@ -1,0 +1,86 @@
+"""Units ↔ columns. Units of one pod, which are nearly all, take a path without per-unit member lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto.model.unit import Attempt, Member, PodUid, Unit, UnitId
+from stretto.rpc.errors import WireError
+from stretto.rpc.wire import chained, exact, full, short, slices
+
+
+def put_attempts(wire: Any, attempts: list[Attempt]) -> None:
+    """Fill ``attempt`` and ``dispatcher_epoch``."""
+    wire.attempt.extend([attempt[1] for attempt in attempts])
+    wire.dispatcher_epoch.extend(short([attempt[0] for attempt in attempts], 0))
+
+
+def get_attempts(wire: Any, count: int, field: str) -> list[Attempt]:
+    """Read ``attempt`` and ``dispatcher_epoch``."""
+    numbers = exact(wire.attempt, count, f"{field}.attempt")
+    epochs = full(wire.dispatcher_epoch, count, 0, f"{field}.dispatcher_epoch")
+    return list(map(Attempt, epochs, numbers))
+
+
+def put_units(wire: Any, units: list[Unit]) -> None:
+    """Fill a ``Units`` message."""
+    ids: list[str] = [unit.unit_id for unit in units]
+    wire.unit_id.extend(ids)
+    put_attempts(wire, [unit.attempt for unit in units])
+    wire.min_sequence.extend(short([unit.min_sequence for unit in units], 0))
+    counts = [len(unit.members) for unit in units]
+    wire.member_count.extend(short(counts, 1))
+    pods = chained([unit.members for unit in units])
+    uids: list[str] = [pod.uid for pod in pods]
+    if uids != ids:
+        wire.pod_uid.extend(uids)
+    wire.pod_namespace.extend(short([pod.namespace for pod in pods], ""))
+    wire.pod_name.extend([pod.name for pod in pods])
+    wire.resource_version.extend(short([pod.resource_version for pod in pods], 0))
+    wire.shape.extend(short([pod.shape for pod in pods], 0))
+    avoids = [unit.avoid for unit in units]
+    if any(avoids):
+        wire.avoid_count.extend([len(avoid) for avoid in avoids])
+        wire.avoid.extend(chained(avoids))
+
+
+def get_units(wire: Any, field: str) -> list[Unit]:
+    """Read a ``Units`` message.
+
+    Raises:
+        WireError: columns that do not fit together, or a unit without members.
+    """
+    ids = [UnitId(text) for text in wire.unit_id]
+    count = len(ids)
+    counts = full(wire.member_count, count, 1, f"{field}.member_count")
+    pods = _get_members(wire, ids, sum(counts), field)
+    if 0 in counts:
+        raise WireError(f"{field}.member_count is 0 for unit {ids[counts.index(0)]!r}")
+    owned: list[tuple[Member, ...]]
+    owned = list(zip(pods, strict=True)) if len(pods) == count else slices(pods, counts, field)
+    sequences = full(wire.min_sequence, count, 0, f"{field}.min_sequence")
+    attempts = get_attempts(wire, count, field)
+    if not wire.avoid_count and not wire.avoid:
+        return list(map(Unit, ids, attempts, owned, sequences))
+    avoid_counts = full(wire.avoid_count, count, 0, f"{field}.avoid_count")
+    avoids = slices(list(wire.avoid), avoid_counts, f"{field}.avoid")
+    return list(map(Unit, ids, attempts, owned, sequences, avoids))
+
+
+def _get_members(wire: Any, ids: list[UnitId], total: int, field: str) -> list[Member]:
+    if total > len(wire.pod_name):
+        # Before any list is made: a count from the wire must not decide how much memory is taken.
+        raise WireError(
+            f"{field}.member_count adds up to {total}, but pod_name has {len(wire.pod_name)} entries"
+        )
+    uids: list[str] = list(wire.pod_uid) if wire.pod_uid else list(ids)
+    return list(
+        map(
+            Member,
+            [PodUid(uid) for uid in exact(uids, total, f"{field}.pod_uid")],
+            full(wire.pod_namespace, total, "", f"{field}.pod_namespace"),
+            exact(wire.pod_name, total, f"{field}.pod_name"),
+            full(wire.resource_version, total, 0, f"{field}.resource_version"),
+            full(wire.shape, total, 0, f"{field}.shape"),
+        )
+    )
