@@ -1,96 +1,120 @@
-"""Kubernetes quantities, exact, as integers in base units (reliability: bounded input, upstream
-apimachinery resource.Quantity).
+"""Kubernetes quantities as exact integers, with bounded effort.
 
-The grammar is linear and bounded before any arithmetic: a hostile text (5,000 digits, an exponent
-of 200,000) is refused by its length or exponent, never computed. Values round up to whole units,
-as upstream's Value() and MilliValue() do, and are clamped to 2^53 − 1, the largest integer that
-every part of the system holds exactly.
+The grammar is apimachinery's: a signed decimal number and one of ``n u m k M G T P E``,
+``Ki Mi Gi Ti Pi Ei`` or a decimal exponent. Text comes from anyone who may create a pod, so the
+parser bounds what it will look at *before* it computes anything: ``1e200000`` or 5,000 digits
+cost nothing and are an error (reliability §4.4).
+
+As in Go, what is finer than nano is rounded up, and a value is rounded up to whole base units (or
+milli units, for cpu) only at the end, after sums. Results are clamped to 2^53 − 1, the largest
+integer that every part of the system, the ledger's Lua included, adds up exactly.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from functools import lru_cache
 
 from stretto.model.errors import OperatorError
 
-MAX_LENGTH = 64
+MAX_AMOUNT = (1 << 53) - 1
+"""The largest amount of a resource that is told apart."""
+MAX_TEXT = 64
+"""Characters of a quantity that are looked at."""
 MAX_EXPONENT = 30
-MAX_VALUE = 2**53 - 1
+NANO_PER_UNIT = 10**9
+NANO_PER_MILLI = 10**6
 
-_PATTERN = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+|[KMGTPE]i|[numkMGTPE]|)\Z", re.ASCII)
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+Quantity = str | int | float
+"""A quantity as JSON may hold it. The API server writes strings, other writers use numbers."""
+
+_GRAMMAR = re.compile(
+    r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?"
+    r"(?:([kMGTPEnum]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,4}))?",
+    re.ASCII,
+)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 class QuantityError(OperatorError, ValueError):
-    """A text that is not a quantity, or one outside the bounds."""
+    """A text that is no quantity, or one that no resource can have."""
 
 
-def _scaled(text: str, extra: int) -> int:
-    """ceil(quantity · 10^extra), clamped to ±MAX_VALUE."""
-    if len(text) > MAX_LENGTH:
-        raise QuantityError(f"quantity of {len(text)} characters; at most {MAX_LENGTH}")
-    match = _PATTERN.match(text)
-    if match is None or not (match[2] or match[3]):
-        raise QuantityError(f"{text!r} is not a quantity")
-    sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4]
-    digits = int((whole + fraction) or "0")
-    exponent = extra - len(fraction)
-    factor: int = 1
+@functools.lru_cache(maxsize=4096)
+def _nano_of_text(text: str) -> int:
+    match = _GRAMMAR.fullmatch(text)
+    if match is None:
+        raise QuantityError(
+            f"{text!r} is not a quantity; write it like 500m, 2, 1.5Gi or 100M (at most "
+            f"{MAX_TEXT} characters)"
+        )
+    sign, whole, fraction, suffix, exponent = match.groups(default="")
+    digits = int(whole + fraction)
+    if sign == "-" and digits:
+        raise QuantityError(f"{text!r} is negative; a resource amount is 0 or more")
     if suffix in _BINARY:
-        factor = 1024 ** _BINARY[suffix]
-    elif suffix in _DECIMAL:
-        exponent += _DECIMAL[suffix]
-    elif suffix[:1] in ("e", "E"):
-        power = int(suffix[1:])
-        if abs(power) > MAX_EXPONENT:
-            raise QuantityError(f"{text!r}: exponent outside ±{MAX_EXPONENT}")
-        exponent += power
-    else:
-        raise QuantityError(f"{text!r} is not a quantity")
-    value: int = -digits * factor if sign == "-" else digits * factor
-    value = value * 10**exponent if exponent >= 0 else -(-value // 10**-exponent)
-    return max(-MAX_VALUE, min(MAX_VALUE, value))
+        return _scaled(digits << _BINARY[suffix], 9 - len(fraction))
+    power = int(exponent) if exponent else _DECIMAL[suffix]
+    if abs(power) > MAX_EXPONENT:
+        raise QuantityError(f"{text!r} has an exponent beyond ±{MAX_EXPONENT}")
+    return _scaled(digits, 9 + power - len(fraction))
 
 
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return repr(value)
-    raise QuantityError(f"{value!r} is not a quantity")
+def _scaled(number: int, power: int) -> int:
+    """number · 10^power, rounded up."""
+    factor: int = 10 ** abs(power)
+    return number * factor if power >= 0 else -(-number // factor)
 
 
-@lru_cache(maxsize=8192)
-def _base(text: str) -> int:
-    return _scaled(text, 0)
-
-
-@lru_cache(maxsize=8192)
-def _milli(text: str) -> int:
-    return _scaled(text, 3)
-
-
-def base_value(value: object) -> int:
-    """The quantity in whole base units (bytes, counts), rounded up.
+def nano_value(quantity: Quantity) -> int:
+    """The value in billionths, exact; for sums, which are rounded only at the end.
 
     Raises:
-        QuantityError: not a quantity, or outside the bounds.
+        QuantityError: not a quantity, negative, or beyond the bounds above.
     """
-    return _base(_text(value))
+    text = quantity if isinstance(quantity, str) else _text_of(quantity)
+    if len(text) > MAX_TEXT:
+        raise QuantityError(
+            f"a quantity of {len(text)} characters ({text[:12]}…); at most {MAX_TEXT} are read"
+        )
+    return _nano_of_text(text)
 
 
-def milli_value(value: object) -> int:
-    """The quantity in thousandths, rounded up.
+def _text_of(number: float) -> str:
+    if isinstance(number, int) and abs(number) >= 10**MAX_TEXT:
+        raise QuantityError(f"a quantity of more than {MAX_TEXT} digits")
+    return repr(number)
+
+
+def base_of_nano(nano: int) -> int:
+    """Whole base units (bytes, counts), rounded up and clamped."""
+    return min(-(-nano // NANO_PER_UNIT), MAX_AMOUNT)
+
+
+def milli_of_nano(nano: int) -> int:
+    """Whole milli units, rounded up and clamped."""
+    return min(-(-nano // NANO_PER_MILLI), MAX_AMOUNT)
+
+
+def base_value(quantity: Quantity) -> int:
+    """A quantity in base units (bytes, counts), rounded up and clamped.
 
     Raises:
-        QuantityError: not a quantity, or outside the bounds.
+        QuantityError: see :func:`nano_value`.
     """
-    return _milli(_text(value))
+    return base_of_nano(nano_value(quantity))
 
 
-def amount(resource: str, value: object) -> int:
-    """The quantity in the unit that the resource is counted in: milli for cpu, base units for the
-    rest."""
-    return milli_value(value) if resource == "cpu" else base_value(value)
+def milli_value(quantity: Quantity) -> int:
+    """A quantity in milli units (cpu), rounded up and clamped.
+
+    Raises:
+        QuantityError: see :func:`nano_value`.
+    """
+    return milli_of_nano(nano_value(quantity))
+
+
+def amount_of(resource: str, nano: int) -> int:
+    """A sum in the unit that the resource is counted in: milli for cpu, base units otherwise."""
+    return milli_of_nano(nano) if resource == "cpu" else base_of_nano(nano)

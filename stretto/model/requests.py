@@ -1,215 +1,264 @@
-"""Effective pod requests, exactly as upstream's ``PodRequests``
-(k8s.io/component-helpers/resource, 1.37).
+"""What a pod takes of a node: upstream's PodRequests, with all its cases (1.37).
 
-base is the sum over containers and sidecars; the init peak walks the init containers in order; the
-larger of both a resource counts; pod-level requests replace cpu, memory and hugepages; overhead is
-added last. During an in-place resize a container counts with the largest of spec, status and
-allocated resources, or the larger of the latter two when the resize is infeasible. The non-zero
-variant, for scoring only, gives every container that names no cpu or memory request 100m or 200
-MiB.
+The aggregate over containers is the larger of two moments, per resource: everything running at
+once (regular containers and sidecars), and the greediest moment of the start (each init container
+beside the sidecars started before it). It is taken three times: from the spec, from what kubelets
+have *allocated*, and from what is *actuated*; the pod takes the largest of the three, so that an
+in-place resize holds room for both ends until it is done. While a resize is infeasible, the spec
+does not count. Pod-level requests then replace the aggregate for the resources they name, and
+overhead comes on top.
+
+Sums are exact (billionths); rounding up happens once, at the end, as in Go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
+from msgspec import Raw
 
-from stretto.model.objects import Container, Pod
-from stretto.model.quantity import MAX_VALUE, QuantityError, amount
-
-Amounts = dict[str, int]
+from stretto.model.errors import OperatorError
+from stretto.model.objects import Container, ContainerStatus, Pod, Resources
+from stretto.model.quantity import NANO_PER_UNIT, Quantity, QuantityError, amount_of, nano_value
 
 DEFAULT_CPU_MILLI = 100
-DEFAULT_MEMORY = 200 * 1024 * 1024
-"""Bytes; upstream's DefaultMemoryRequest."""
+"""What scoring assumes for a container that says nothing about cpu."""
+DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
+"""The same for memory."""
+MAX_CONTAINERS = 100_000
+"""Far beyond what fits in an object of 1.5 MiB; bounds work on hostile input from elsewhere."""
+
+T = TypeVar("T")
+Nano = dict[str, int]
+"""Amounts by resource, in billionths."""
+
+_DEFAULTS: Nano = {
+    "cpu": DEFAULT_CPU_MILLI * (NANO_PER_UNIT // 1000),
+    "memory": DEFAULT_MEMORY_BYTES * NANO_PER_UNIT,
+}
+_resources_decoder = msgspec.json.Decoder(Resources | None)
+_list_decoder = msgspec.json.Decoder(dict[str, Quantity] | None)
 
 
-class ResourceRequirements(msgspec.Struct, gc=False):
-    """requests and limits; only requests count."""
-
-    requests: dict[str, str | int | float] | None = None
-
-
-class ContainerStatus(msgspec.Struct, rename="camel"):
-    """What kubelet says of a container's resources while it is resized."""
-
-    name: str = ""
-    resources: ResourceRequirements | None = None
-    allocated_resources: dict[str, str | int | float] | None = None
-
-
-_requirements = msgspec.json.Decoder(ResourceRequirements | None)
-_quantities = msgspec.json.Decoder(dict[str, str | int | float] | None)
-_statuses = msgspec.json.Decoder(tuple[ContainerStatus, ...] | None)
-
-
-def amounts_of(texts: Mapping[str, object] | None, *, where: str) -> Amounts:
-    """Quantities of a resource list, by name, in base units (cpu in milli).
-
-    Raises:
-        QuantityError: names ``where`` and the resource.
-    """
-    result: Amounts = {}
-    for name, text in (texts or {}).items():
-        try:
-            result[name] = amount(name, text)
-        except QuantityError as error:
-            raise QuantityError(f"{where}[{name}]: {error}") from None
-        if result[name] < 0:
-            raise QuantityError(f"{where}[{name}]: {text!r} is negative")
-    return result
-
-
-def read_requirements(raw: msgspec.Raw, *, where: str) -> Amounts:
-    """The requests of an undecoded ``resources``."""
-    data = bytes(raw)
-    if not data:
-        return {}
-    decoded = _requirements.decode(data)
-    return amounts_of(decoded.requests, where=f"{where}.requests") if decoded else {}
-
-
-def add(total: Amounts, more: Amounts) -> None:
-    """total += more; sums stay below 2^53."""
-    for name, value in more.items():
-        total[name] = min(MAX_VALUE, total.get(name, 0) + value)
-
-
-def raise_to(total: Amounts, other: Amounts) -> None:
-    """total = max(total, other), a resource at a time."""
-    for name, value in other.items():
-        total[name] = max(total.get(name, 0), value)
-
-
-def is_sidecar(container: Container) -> bool:
-    """An init container that keeps running."""
-    return container.restart_policy == "Always"
-
-
-class _Requests:
-    """One pod's containers with their requests, resize rules applied."""
-
-    def __init__(self, pod: Pod) -> None:
-        self.pod = pod
-        self.infeasible = any(
-            condition.type == "PodResizePending" and condition.reason == "Infeasible"
-            for condition in pod.status.conditions
-        )
-        self.statuses: dict[str, ContainerStatus] = {}
-        for raw in (pod.status.container_statuses, pod.status.init_container_statuses):
-            for status in (_statuses.decode(bytes(raw)) or ()) if bytes(raw) else ():
-                self.statuses[status.name] = status
-
-    def of(self, container: Container, *, where: str, resizable: bool) -> Amounts:
-        """Requests of one container; plain init containers are never resized."""
-        spec = read_requirements(container.resources, where=f"{where}.resources")
-        status = self.statuses.get(container.name) if resizable else None
-        if status is None or status.resources is None:
-            return spec
-        actual = amounts_of(status.resources.requests, where=f"{where} status.resources")
-        allocated = amounts_of(status.allocated_resources, where=f"{where} allocatedResources")
-        result: Amounts = {} if self.infeasible else dict(spec)
-        raise_to(result, actual)
-        raise_to(result, allocated)
-        return result
-
-
-def pod_level(pod: Pod, *, infeasible: bool) -> Amounts:
-    """Pod-level requests for the resources they may set, resize rules applied."""
-    spec = read_requirements(pod.spec.resources, where="spec.resources")
-    if bytes(pod.status.resources):
-        actual = read_requirements(pod.status.resources, where="status.resources")
-        raw = bytes(pod.status.allocated_resources)
-        allocated = amounts_of(
-            _quantities.decode(raw) if raw else None, where="status.allocatedResources"
-        )
-        merged: Amounts = {} if infeasible else dict(spec)
-        raise_to(merged, actual)
-        raise_to(merged, allocated)
-        spec = {name: merged[name] for name in spec if name in merged} if spec else {}
-    return {
-        name: value
-        for name, value in spec.items()
-        if name in ("cpu", "memory") or name.startswith("hugepages-")
-    }
-
-
-def with_defaults(requests: Amounts) -> Amounts:
-    """A container's requests with the scoring defaults for a missing cpu or memory."""
-    result = dict(requests)
-    result.setdefault("cpu", DEFAULT_CPU_MILLI)
-    result.setdefault("memory", DEFAULT_MEMORY)
-    return result
-
-
-def aggregate(containers: list[Amounts], init: list[tuple[Amounts, bool]]) -> Amounts:
-    """max(sum of containers and sidecars, init peak), a resource at a time; ``init`` pairs
-    requests with is-sidecar."""
-    base: Amounts = {}
-    for requests in containers:
-        add(base, requests)
-    running: Amounts = {}
-    peak: Amounts = {}
-    for requests, sidecar in init:
-        use = dict(running)
-        add(use, requests)
-        if sidecar:
-            add(base, requests)
-            running = use
-        raise_to(peak, use)
-    raise_to(base, peak)
-    return base
+class RequestError(OperatorError, ValueError):
+    """Requests that cannot be read; names the field."""
 
 
 class PodRequests(msgspec.Struct, frozen=True):
-    """The sums of one pod."""
+    """The requests of a pod, in base units (cpu in milli)."""
 
-    requests: Amounts
-    """What Fit and the node's accounting use."""
+    amounts: dict[str, int]
+    """What it takes of a node; explicit zeros included."""
     nonzero: tuple[int, int]
-    """(cpu milli, memory bytes) as the node adds them for scoring."""
+    """(cpu milli, memory bytes) that the node-side sum for scoring gets (NonZeroRequested)."""
     score: tuple[int, int]
-    """(cpu milli, memory bytes) as the pod-side scorer sees them."""
+    """(cpu milli, memory bytes) that the pod-side scorer sees."""
 
 
-def pod_requests(pod: Pod) -> PodRequests:
-    """All sums of a pod.
+def amounts_of(quantities: Mapping[str, Quantity] | None, *, where: str) -> Nano:
+    """Read a resource list, in billionths.
 
     Raises:
-        QuantityError: a quantity that cannot be read; names the field.
+        RequestError: naming ``where`` and the resource.
     """
-    reader = _Requests(pod)
-    containers = [
-        reader.of(c, where=f"spec.containers[{c.name}]", resizable=True)
-        for c in pod.spec.containers
-    ]
-    init = [
-        (
-            reader.of(c, where=f"spec.initContainers[{c.name}]", resizable=is_sidecar(c)),
-            is_sidecar(c),
+    found: Nano = {}
+    for name, quantity in (quantities or {}).items():
+        try:
+            found[name] = nano_value(quantity)
+        except QuantityError as error:
+            raise RequestError(f"{where}[{name[:80]}]: {error}") from None
+    return found
+
+
+class _ContainerView:
+    """A container's three lists: spec, allocated, actuated."""
+
+    __slots__ = ("actuated", "allocated", "sidecar", "spec")
+
+    def __init__(
+        self,
+        container: Container,
+        status: ContainerStatus | None,
+        *,
+        where: str,
+        infeasible: bool,
+    ) -> None:
+        self.sidecar = container.restart_policy == "Always"
+        self.spec = _requests(container.resources, where=f"{where}.resources.requests") or {}
+        self.allocated = self.actuated = {} if infeasible else self.spec
+        if status is None:
+            return
+        where = f"status of container {container.name!r}"
+        allocated = _resource_list(status.allocated_resources, where=f"{where}.allocatedResources")
+        if allocated is not None:
+            self.allocated = self.actuated = allocated
+        actuated = _requests(status.resources, where=f"{where}.resources.requests")
+        if actuated is not None:
+            self.actuated = actuated
+
+
+def _decoded(raw: Raw, decoder: msgspec.json.Decoder[T], *, where: str) -> T | None:
+    if not raw:
+        return None
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RequestError(f"{where}: {error}") from None
+
+
+def _requests(raw: Raw, *, where: str) -> Nano | None:
+    """The requests in a ResourceRequirements; None when there is no such list."""
+    found = _decoded(raw, _resources_decoder, where=where)
+    if found is None or found.requests is None:
+        return None
+    return amounts_of(found.requests, where=where)
+
+
+def _resource_list(raw: Raw, *, where: str) -> Nano | None:
+    found = _decoded(raw, _list_decoder, where=where)
+    return None if found is None else amounts_of(found, where=where)
+
+
+def _add(into: Nano, what: Nano) -> None:
+    for name, amount in what.items():
+        into[name] = into.get(name, 0) + amount
+
+
+def _largest(*lists: Nano) -> Nano:
+    found: Nano = {}
+    for each in lists:
+        for name, amount in each.items():
+            if amount > found.get(name, -1):
+                found[name] = amount
+    return found
+
+
+def _aggregate(
+    regular: Iterable[Nano], initial: Iterable[tuple[Nano, bool]], defaults: Nano
+) -> Nano:
+    """The larger of the steady state and the greediest moment of the start; see the module."""
+    total: Nano = {}
+    for amounts in regular:
+        _add(total, defaults | amounts)
+    running: Nano = {}
+    peak: Nano = {}
+    for amounts, sidecar in initial:
+        amounts = defaults | amounts
+        if sidecar:
+            _add(total, amounts)
+            _add(running, amounts)
+            peak = _largest(peak, running)
+        else:
+            use = dict(running)
+            _add(use, amounts)
+            peak = _largest(peak, use)
+    return _largest(total, peak)
+
+
+class _Reader:
+    """The parsed requests of one pod, from which the three totals are made."""
+
+    def __init__(self, pod: Pod) -> None:
+        spec, status = pod.spec, pod.status
+        pending = pod.condition("PodResizePending")
+        self._infeasible = pending is not None and pending.reason == "Infeasible"
+        if len(spec.containers) + len(spec.init_containers or ()) > MAX_CONTAINERS:
+            raise RequestError(f"spec.containers: more than {MAX_CONTAINERS} containers")
+        statuses = {s.name: s for s in reversed(status.init_container_statuses or ())}
+        statuses |= {s.name: s for s in reversed(status.container_statuses or ())}
+        self._regular = self._views(spec.containers, statuses, "containers")
+        self._initial = self._views(spec.init_containers or (), statuses, "initContainers")
+        self._resized = bool(statuses)
+        self._pod_actuated = _requests(status.resources, where="status.resources.requests")
+        self._pod_allocated = _resource_list(
+            status.allocated_resources, where="status.allocatedResources"
         )
-        for c in pod.spec.init_containers
-    ]
-    level = pod_level(pod, infeasible=reader.infeasible)
-    overhead_raw = bytes(pod.spec.overhead)
-    overhead = amounts_of(
-        _quantities.decode(overhead_raw) if overhead_raw else None, where="spec.overhead"
-    )
-    total = aggregate(containers, init)
-    defaulted = aggregate(
-        [with_defaults(r) for r in containers], [(with_defaults(r), s) for r, s in init]
-    )
-    node_side = dict(total) if level else dict(defaulted)
-    for sums in (total, node_side, defaulted):
-        sums.update(level)
-        add(sums, overhead)
-    if level:
-        # The node's sum takes the defaults only for a resource that the total lacks.
-        node_side.setdefault("cpu", DEFAULT_CPU_MILLI)
-        node_side.setdefault("memory", DEFAULT_MEMORY)
+        self._has_status = _decoded(status.resources, _resources_decoder, where="status.resources")
+        named = _requests(spec.resources, where="spec.resources.requests") or {}
+        self.pod_level = {name: n for name, n in named.items() if _pod_level(name)}
+        self._overhead = _resource_list(spec.overhead, where="spec.overhead") or {}
+
+    def _views(
+        self, containers: Iterable[Container], statuses: dict[str, ContainerStatus], what: str
+    ) -> list[_ContainerView]:
+        return [
+            _ContainerView(
+                container,
+                statuses.get(container.name),
+                where=f"spec.{what}[{i}]",
+                infeasible=self._infeasible,
+            )
+            for i, container in enumerate(containers)
+        ]
+
+    def _from(self, pick: Callable[[_ContainerView], Nano], defaults: Nano) -> Nano:
+        return _aggregate(
+            [pick(c) for c in self._regular],
+            [(pick(c), c.sidecar) for c in self._initial],
+            defaults,
+        )
+
+    def _containers(self, defaults: Nano) -> Nano:
+        spec = self._from(lambda c: c.spec, defaults)
+        in_status = self._pod_allocated is not None and self._pod_actuated is not None
+        if not self._resized and not in_status and not self._infeasible:
+            return spec
+        if in_status:
+            assert self._pod_allocated is not None
+            assert self._pod_actuated is not None
+            allocated, actuated = self._pod_allocated, self._pod_actuated
+        else:
+            allocated = self._from(lambda c: c.allocated, defaults)
+            actuated = self._from(lambda c: c.actuated, defaults)
+        if self._infeasible:
+            return _largest(actuated, allocated)
+        return _largest(spec, actuated, allocated)
+
+    def total(self, defaults: Nano) -> Nano:
+        """The pod's requests; ``defaults`` stand in for what a container does not name."""
+        found = self._containers(defaults)
+        if self.pod_level:
+            named = self.pod_level
+            if self._has_status is not None:
+                spec = {} if self._infeasible else named
+                named = _largest(spec, self._pod_actuated or {}, self._pod_allocated or {})
+            found |= {name: n for name, n in named.items() if _pod_level(name)}
+        _add(found, self._overhead)
+        return found
+
+
+def _pod_level(name: str) -> bool:
+    """Resources that pod-level requests may name."""
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
+
+
+def _pair(nano: Nano) -> tuple[int, int]:
+    return amount_of("cpu", nano.get("cpu", 0)), amount_of("memory", nano.get("memory", 0))
+
+
+def read_requests(pod: Pod) -> PodRequests:
+    """All that scheduling reads of a pod's requests.
+
+    Raises:
+        RequestError: a list or quantity that cannot be read; names the field.
+    """
+    reader = _Reader(pod)
+    total = reader.total({})
+    defaulted = reader.total(_DEFAULTS)
+    nonzero = defaulted
+    if reader.pod_level:
+        # With pod-level requests the node side assumes only what no level names.
+        missing = {name: n for name, n in _DEFAULTS.items() if name not in total}
+        nonzero = reader.total(missing) if missing else total
     return PodRequests(
-        requests=total,
-        nonzero=(node_side["cpu"], node_side["memory"]),
-        score=(defaulted["cpu"], defaulted["memory"]),
+        amounts={name: amount_of(name, n) for name, n in total.items()},
+        nonzero=_pair(nonzero),
+        score=_pair(defaulted),
     )
+
+
+def pod_requests(pod: Pod) -> dict[str, int]:
+    """What a pod takes of a node, in base units (cpu in milli); raises as read_requests does."""
+    return read_requests(pod).amounts

@@ -1,5 +1,4 @@
-"""Label selectors, read once and matched often (upstream: apimachinery labels,
-metav1.LabelSelector)."""
+"""Label selectors: compiled once, asked often."""
 
 from __future__ import annotations
 
@@ -10,71 +9,118 @@ import msgspec
 from stretto.model.errors import OperatorError
 from stretto.model.shape import Requirement
 
-OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+OPERATORS = frozenset(("In", "NotIn", "Exists", "DoesNotExist"))
 
 
 class SelectorError(OperatorError, ValueError):
-    """A selector that the API server would refuse, too."""
+    """A selector that the API server would not have accepted."""
 
 
-class SelectorExpression(msgspec.Struct, rename="camel", gc=False):
-    """One matchExpression."""
+class RawRequirement(msgspec.Struct, frozen=True, gc=False):
+    """A requirement as JSON has it."""
 
-    key: str
-    operator: str
-    values: tuple[str, ...] | None = None
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
 
 
-class LabelSelectorSpec(msgspec.Struct, rename="camel"):
-    """metav1.LabelSelector as it is sent."""
+class RawSelector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A LabelSelector as JSON has it."""
 
     match_labels: dict[str, str] | None = None
-    match_expressions: tuple[SelectorExpression, ...] | None = None
+    match_expressions: list[RawRequirement] | None = None
 
 
-class LabelSelector(msgspec.Struct, frozen=True):
-    """A compiled selector: all requirements must hold; none at all matches everything."""
+def requirements_of(raw: RawSelector | None) -> tuple[Requirement, ...] | None:
+    """All requirements of a selector, ANDed; None for none, which matches nothing.
 
-    requirements: tuple[Requirement, ...] = ()
+    Sorted, so that selectors that say the same are equal.
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
-        return all(requirement_matches(requirement, labels) for requirement in self.requirements)
+    Raises:
+        SelectorError: an operator that there is not, or values that do not go with it.
+    """
+    if raw is None:
+        return None
+    found = [Requirement(k, "In", (v,)) for k, v in (raw.match_labels or {}).items()]
+    for r in raw.match_expressions or ():
+        if r.operator not in OPERATORS:
+            raise SelectorError(
+                f"label selector operator {r.operator!r} is not one of "
+                f"{', '.join(sorted(OPERATORS))}"
+            )
+        wants_values = r.operator in ("In", "NotIn")
+        if wants_values is not bool(r.values):
+            needs = "needs values" if wants_values else "takes no values"
+            raise SelectorError(f"label selector operator {r.operator} on {r.key!r} {needs}")
+        found.append(Requirement(r.key, r.operator, tuple(sorted(set(r.values or ())))))
+    return tuple(sorted(found, key=_order))
 
-    @property
-    def keys(self) -> frozenset[str]:
-        """Label keys that the selector reads."""
-        return frozenset(requirement.key for requirement in self.requirements)
+
+def _order(requirement: Requirement) -> tuple[str, str, tuple[str, ...]]:
+    return requirement.key, requirement.operator, requirement.values
 
 
 def requirement_matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Whether one requirement holds; NotIn and DoesNotExist also when the key is absent."""
+    """Whether labels meet one requirement; an absent key meets NotIn and DoesNotExist."""
     value = labels.get(requirement.key)
-    if requirement.operator == "In":
-        return value is not None and value in requirement.values
-    if requirement.operator == "NotIn":
-        return value is None or value not in requirement.values
-    if requirement.operator == "Exists":
-        return value is not None
-    if requirement.operator == "DoesNotExist":
-        return value is None
-    raise SelectorError(f"operator {requirement.operator!r} of a label selector is unknown")
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    return False
 
 
-def compile_label_selector(spec: LabelSelectorSpec, *, where: str = "selector") -> LabelSelector:
-    """Read a selector; equal selectors give equal results, whatever their order.
+def requirements_match(
+    requirements: tuple[Requirement, ...] | None, labels: Mapping[str, str]
+) -> bool:
+    """Whether labels meet all requirements; None matches nothing, () everything."""
+    if requirements is None:
+        return False
+    return all(requirement_matches(requirement, labels) for requirement in requirements)
+
+
+class LabelSelector:
+    """A compiled selector."""
+
+    __slots__ = ("_plain", "_rest", "requirements")
+
+    def __init__(self, requirements: tuple[Requirement, ...] | None) -> None:
+        self.requirements = requirements
+        found = requirements or ()
+        self._plain = tuple(
+            (r.key, r.values[0]) for r in found if r.operator == "In" and len(r.values) == 1
+        )
+        self._rest = tuple(r for r in found if not (r.operator == "In" and len(r.values) == 1))
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The label keys that the selector reads."""
+        return frozenset(r.key for r in self.requirements or ())
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels meet the selector; one that is null matches nothing."""
+        if self.requirements is None:
+            return False
+        for key, value in self._plain:
+            if labels.get(key) != value:
+                return False
+        return all(requirement_matches(requirement, labels) for requirement in self._rest)
+
+
+def compile_label_selector(raw: Mapping[str, object] | RawSelector | None) -> LabelSelector:
+    """Compile a LabelSelector (a decoded JSON object, or None for null).
 
     Raises:
-        SelectorError: names ``where`` and the operator.
+        SelectorError: not a LabelSelector.
     """
-    found = [Requirement(key, "In", (value,)) for key, value in (spec.match_labels or {}).items()]
-    for expression in spec.match_expressions or ():
-        values = tuple(sorted(set(expression.values or ())))
-        if expression.operator not in OPERATORS:
-            raise SelectorError(f"{where}: operator {expression.operator!r} is unknown")
-        if bool(values) != (expression.operator in ("In", "NotIn")):
-            raise SelectorError(
-                f"{where}: operator {expression.operator} with {len(values)} values"
-            )
-        found.append(Requirement(expression.key, expression.operator, values))
-    return LabelSelector(tuple(sorted(set(found), key=msgspec.msgpack.encode)))
+    if raw is not None and not isinstance(raw, RawSelector):
+        try:
+            raw = msgspec.convert(raw, RawSelector)
+        except msgspec.ValidationError as error:
+            raise SelectorError(f"not a label selector: {error}") from None
+    return LabelSelector(requirements_of(raw))

@@ -1,281 +1,288 @@
-"""From a pod to its shape, cheaply when the shape is known.
+"""From a pod to its shape, once for each kind of pod.
 
-Naively every pod would be decoded whole and its shape built and hashed: about 100 µs. Most pods
-come in bursts of few shapes, and equal shapes have byte-equal parts of the spec. So the parts that
-matter stay undecoded, their bytes are the key of a bounded memory, and only a key not seen before
-costs the full reading. What differs between equal pods (names, uids, generated names of token
-volumes, labels nobody reads) is not in the key. Two keys may lead to one shape; the content hash
-unites them.
+A burst brings thousands of pods that differ in name, uid and generated token volume only. So the
+maker first builds a *key* from the undecoded parts that a shape depends on (a few microseconds)
+and looks the shape up; only a pod of a new kind is decoded, which costs some fifty times as much.
+The key is a superset of what the shape reads: two pods with one key have one shape, while two
+keys may well lead to equal shapes (spaces in JSON, order of tolerations).
+
+The memory is a least-recently-used list bounded in entries and in bytes, so that pods that are all
+different cost time, not memory.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
+from msgspec import Raw
 
 from stretto.model.affinity import (
-    Affinity,
-    decode_affinity,
-    pod_term,
-    preferred_node_terms,
-    required_node_terms,
+    ShapeError,
+    affinity_of,
+    decoded,
+    host_ports_of,
+    node_selector_of,
+    spread_of,
+    tolerations_of,
 )
-from stretto.model.errors import OperatorError
-from stretto.model.objects import Container, ContainerPort, Pod, Volume
-from stretto.model.requests import PodRequests, pod_requests
-from stretto.model.shape import HostPort, Shape, Toleration
+from stretto.model.objects import FREE_VOLUME, Container, Pod, PodSpec, PodStatus, Volume
+from stretto.model.requests import RequestError, read_requests
+from stretto.model.shape import Shape
 
-MAX_CONTAINERS = 1000
-MEMO_SIZE = 16_384
-"""Keys remembered; a key of an ordinary pod is about 1 kB with its shape, so this is about 16
-MB."""
+__all__ = ["ShapeError", "ShapeMaker", "shape_of"]
 
-COUNTED_VOLUMES = (
-    "gce_persistent_disk", "aws_elastic_block_store", "azure_disk", "cinder", "portworx_volume",
-    "vsphere_volume", "iscsi", "rbd", "csi",
-)  # fmt: skip
-"""Inline kinds that VolumeRestrictions or the attach limits read."""
+Key = tuple[object, ...]
 
-
-class ShapeError(OperatorError, ValueError):
-    """A pod that has no shape: the text names the field."""
-
-
-class TolerationSpec(msgspec.Struct, rename="camel", gc=False):
-    """A toleration as it is sent."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
+_INLINE = {
+    "gce_persistent_disk": "gcePersistentDisk",
+    "aws_elastic_block_store": "awsElasticBlockStore",
+    "azure_disk": "azureDisk",
+    "azure_file": "azureFile",
+    "cinder": "cinder",
+    "iscsi": "iscsi",
+    "rbd": "rbd",
+    "portworx_volume": "portworxVolume",
+    "vsphere_volume": "vsphereVolume",
+}
+"""Inline volumes that VolumeRestrictions or NodeVolumeLimits read, by field."""
+MAX_NAMED = 8
+"""Hard constraints of one kind that a message names; a pod may have hundreds of claims."""
 
 
-class SpreadConstraint(msgspec.Struct, rename="camel", gc=False):
-    """As much of a spread constraint as refusing needs."""
-
-    when_unsatisfiable: str = "DoNotSchedule"
-
-
-_tolerations = msgspec.json.Decoder(tuple[TolerationSpec, ...] | None)
-_spread = msgspec.json.Decoder(tuple[SpreadConstraint, ...] | None)
-_selector = msgspec.json.Decoder(dict[str, str] | None)
-_ports = msgspec.json.Decoder(tuple[ContainerPort, ...] | None)
-_claims = msgspec.json.Decoder(list[dict[str, Any]] | None)
-_claim_volume = msgspec.json.Decoder(dict[str, Any] | None)
+class _RestartRule(msgspec.Struct, frozen=True, gc=False):
+    action: str = ""
 
 
 class ShapeMaker:
-    """Makes shapes and remembers them; not thread-safe."""
+    """Makes shapes and remembers them.
 
-    def __init__(self, *, memo_size: int = MEMO_SIZE) -> None:
-        self._memo: OrderedDict[tuple[Any, ...], Shape] = OrderedDict()
-        self._memo_size = memo_size
+    ``entries`` and ``bytes_limit`` bound the memory; ``hits`` and ``misses`` count.
+    """
+
+    def __init__(self, *, entries: int = 16_384, bytes_limit: int = 64 << 20) -> None:
+        self._known: OrderedDict[Key, tuple[Shape, int]] = OrderedDict()
+        self._entries = entries
+        self._bytes_limit = bytes_limit
+        self._bytes = 0
         self.hits = 0
         self.misses = 0
 
-    def shape_of(self, pod: Pod, *, label_keys: tuple[str, ...] = ()) -> Shape:
-        """The shape of a pod, its labels projected on ``label_keys`` (sorted).
+    def shape_of(
+        self, pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
+    ) -> Shape:
+        """The shape of a pod.
+
+        ``label_keys``: the sorted keys that live selectors read; labels under other keys are left
+        out. ``placed``: the pod sits on a node already, so the name of that node and a nomination
+        are no wish of its any more; without them it has the shape it had while it was pending.
 
         Raises:
-            ShapeError: a field that cannot be read, named in one line.
+            ShapeError: a part that cannot be read; names the field.
         """
-        key = memo_key(pod, label_keys)
-        shape = self._memo.get(key)
-        if shape is not None:
+        key = _key(pod, label_keys, placed)
+        found = self._known.get(key)
+        if found is not None:
             self.hits += 1
-            self._memo.move_to_end(key)
-            return shape
+            self._known.move_to_end(key)
+            return found[0]
         self.misses += 1
-        shape = make_shape(pod, label_keys=label_keys)
-        self._memo[key] = shape
-        if len(self._memo) > self._memo_size:
-            self._memo.popitem(last=False)
+        shape = shape_of(pod, label_keys=label_keys, placed=placed)
+        size = _size(key)
+        self._known[key] = (shape, size)
+        self._bytes += size
+        while self._bytes > self._bytes_limit or len(self._known) > self._entries:
+            _, (_, freed) = self._known.popitem(last=False)
+            self._bytes -= freed
         return shape
 
-
-def project(
-    labels: dict[str, str] | None, label_keys: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    """The labels whose key some selector reads, in the order of the keys."""
-    if not labels or not label_keys:
-        return ()
-    return tuple((key, labels[key]) for key in label_keys if key in labels)
-
-
-def _container_key(container: Container) -> tuple[Any, ...]:
-    return (
-        container.image,
-        bytes(container.resources),
-        bytes(container.ports),
-        container.restart_policy,
-    )
+    def statistics(self) -> dict[str, int]:
+        """Counts for metrics."""
+        return {
+            "hits": self.hits,
+            "misses": self.misses,
+            "entries": len(self._known),
+            "bytes": self._bytes,
+        }
 
 
-def _volume_key(volume: Volume) -> tuple[Any, ...] | None:
-    parts = (
-        bytes(volume.persistent_volume_claim), bytes(volume.ephemeral),
-        *(bytes(getattr(volume, kind)) for kind in COUNTED_VOLUMES),
-        volume.image.reference if volume.image else "",
-    )  # fmt: skip
-    return parts if any(parts) else None
-
-
-def memo_key(pod: Pod, label_keys: tuple[str, ...]) -> tuple[Any, ...]:
-    """Everything a shape is made of, undecoded."""
-    meta, spec, status = pod.metadata, pod.spec, pod.status
-    resizing: tuple[Any, ...] = ()
-    if spec.node_name:
-        resizing = (
-            bytes(status.container_statuses), bytes(status.init_container_statuses),
-            bytes(status.resources), bytes(status.allocated_resources),
-            any(c.reason == "Infeasible" for c in status.conditions),
-        ) if resize_matters(pod) else ()  # fmt: skip
-    return (
-        meta.namespace, spec.scheduler_name, spec.priority, spec.preemption_policy, spec.node_name,
-        status.nominated_node_name,
-        tuple([_container_key(c) for c in spec.containers]),
-        tuple([(c.name, *_container_key(c)) for c in spec.init_containers]),
-        bytes(spec.node_selector), bytes(spec.affinity), bytes(spec.tolerations),
-        bytes(spec.overhead), bytes(spec.resources), bytes(spec.topology_spread_constraints),
-        bytes(spec.resource_claims),
-        tuple([key for v in spec.volumes if (key := _volume_key(v))]) if spec.volumes else (),
-        label_keys, project(meta.labels, label_keys) if label_keys else (), resizing,
-    )  # fmt: skip
-
-
-def resize_matters(pod: Pod) -> bool:
-    """Whether the status carries resources that may differ from the spec."""
-    status = pod.status
-    return (
-        b'"resources"' in bytes(status.container_statuses)
-        or b'"resources"' in bytes(status.init_container_statuses)
-        or bool(bytes(status.resources))
-    )
-
-
-def make_shape(pod: Pod, *, label_keys: tuple[str, ...]) -> Shape:
-    """Read a pod whole.
-
-    Raises:
-        ShapeError: a field that cannot be read.
-    """
+def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
     spec = pod.spec
-    count = len(spec.containers) + len(spec.init_containers)
-    if count > MAX_CONTAINERS:
-        raise ShapeError(f"spec.containers: {count} containers; at most {MAX_CONTAINERS}")
+    status = pod.status
+    labels = pod.metadata.labels
+    return (
+        spec.scheduler_name,
+        pod.metadata.namespace,
+        spec.priority,
+        spec.preemption_policy,
+        None if placed else spec.node_name,
+        None if placed else status.nominated_node_name,
+        _containers_key(spec.containers),
+        _containers_key(spec.init_containers) if spec.init_containers else None,
+        bytes(spec.node_selector),
+        bytes(spec.affinity),
+        bytes(spec.tolerations),
+        bytes(spec.topology_spread_constraints),
+        bytes(spec.overhead),
+        bytes(spec.resources),
+        bytes(spec.resource_claims),
+        tuple([v for v in spec.volumes if v != FREE_VOLUME]) if spec.volumes else None,
+        (spec.host_network, spec.host_users, spec.scheduling_group, spec.workload_ref),
+        _status_key(pod, status) if status.container_statuses or status.resources else None,
+        label_keys,
+        tuple([labels.get(key) for key in label_keys]) if label_keys and labels else None,
+    )
+
+
+def _containers_key(containers: list[Container]) -> Key:
+    return tuple(
+        [
+            (
+                c.image,
+                bytes(c.resources),
+                bytes(c.ports),
+                c.restart_policy,
+                bytes(c.restart_policy_rules),
+            )
+            for c in containers
+        ]
+    )
+
+
+def _status_key(pod: Pod, status: PodStatus) -> Key:
+    """What in-place resize depends on."""
+    pending = pod.condition("PodResizePending")
+    containers = (pod.spec.containers, pod.spec.init_containers or ())
+    reported = (status.container_statuses or (), status.init_container_statuses or ())
+    return (
+        tuple([c.name for some in containers for c in some]),
+        pending is not None and pending.reason == "Infeasible",
+        bytes(status.resources),
+        bytes(status.allocated_resources),
+        tuple(
+            [
+                (s.name, bytes(s.resources), bytes(s.allocated_resources))
+                for some in reported
+                for s in some
+            ]
+        ),
+    )
+
+
+def _size(part: object) -> int:
+    """About what a key takes in memory, in bytes."""
+    if isinstance(part, tuple):
+        return 56 + sum(map(_size, part))
+    return 40 + len(part) if isinstance(part, str | bytes) else 16
+
+
+def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False) -> Shape:
+    """Make a shape without memory; see :meth:`ShapeMaker.shape_of`."""
+    spec = pod.spec
+    namespace = pod.metadata.namespace
     try:
-        requests = pod_requests(pod)
-        affinity = decode_affinity(spec.affinity)
-        return _assemble(pod, requests=requests, affinity=affinity, label_keys=label_keys)
-    except msgspec.DecodeError as error:
-        raise ShapeError(f"the pod's spec cannot be read: {error}") from None
-    except OperatorError as error:
+        requests = read_requests(pod)
+    except RequestError as error:
         raise ShapeError(str(error)) from None
-
-
-def _assemble(
-    pod: Pod, *, requests: PodRequests, affinity: Affinity, label_keys: tuple[str, ...]
-) -> Shape:
-    spec, namespace = pod.spec, pod.metadata.namespace
-    node = affinity.node_affinity
-    anti = affinity.pod_anti_affinity
-    hard, soft = unbuilt(pod, affinity=affinity)
-    selector = _selector.decode(bytes(spec.node_selector)) if bytes(spec.node_selector) else None
-    images = [c.image for c in (*spec.init_containers, *spec.containers) if c.image]
-    volumes = [v.image.reference for v in spec.volumes if v.image and v.image.reference]
+    affinity = affinity_of(spec.affinity, namespace=namespace)
+    hard_spread, soft_spread = spread_of(spec.topology_spread_constraints)
+    images, image_containers = _images(spec)
+    labels = pod.metadata.labels or {}
     return Shape(
         profile=spec.scheduler_name,
         namespace=namespace,
         priority=spec.priority or 0,
-        requests=tuple(sorted((k, v) for k, v in requests.requests.items() if v)),
+        requests=tuple(sorted((k, v) for k, v in requests.amounts.items() if v and k != "pods")),
         nonzero_cpu_milli=requests.nonzero[0],
         nonzero_memory=requests.nonzero[1],
         score_requests=requests.score,
-        tolerations=read_tolerations(spec.tolerations),
-        node_selector=tuple(sorted((selector or {}).items())),
-        required_node_terms=required_node_terms(node) if node else None,
-        preferred_node_terms=preferred_node_terms(node) if node else (),
-        host_ports=host_ports(pod),
-        images=tuple(normalised_image(name) for name in images + volumes),
-        image_containers=len(spec.containers) + len(spec.init_containers) + len(volumes),
-        node_name=spec.node_name,
-        nominated_node=pod.status.nominated_node_name,
+        tolerations=tolerations_of(spec.tolerations),
+        node_selector=node_selector_of(spec.node_selector),
+        required_node_terms=affinity.required_node_terms,
+        preferred_node_terms=affinity.preferred_node_terms,
+        host_ports=host_ports_of(_ports(spec)),
+        images=images,
+        image_containers=image_containers,
+        node_name="" if placed else spec.node_name,
+        nominated_node="" if placed else pod.status.nominated_node_name or "",
         preemption_policy=spec.preemption_policy or "PreemptLowerPriority",
-        labels=project(pod.metadata.labels, label_keys),
+        labels=tuple((key, labels[key]) for key in label_keys if key in labels),
         label_keys=label_keys,
-        anti_affinity=tuple(
-            pod_term(term, namespace=namespace, where="spec.affinity.podAntiAffinity")
-            for term in (anti.required or () if anti else ())
-        ),
-        unbuilt_hard=hard,
-        unbuilt_soft=soft,
+        anti_affinity=affinity.anti_affinity,
+        unbuilt_hard=affinity.hard + hard_spread + _hard(spec),
+        unbuilt_soft=affinity.soft + soft_spread,
     )
 
 
-def read_tolerations(raw: msgspec.Raw) -> tuple[Toleration, ...]:
-    """Tolerations with defaults applied, duplicates dropped, order kept."""
-    data = bytes(raw)
-    specs = (_tolerations.decode(data) if data else None) or ()
-    found = [Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in specs]
-    return tuple(dict.fromkeys(found))
+def _ports(spec: PodSpec) -> Iterable[tuple[str, Raw]]:
+    """Ports of what runs as long as the pod does: containers and sidecars."""
+    for i, container in enumerate(spec.init_containers or ()):
+        if container.restart_policy == "Always":
+            yield f"spec.initContainers[{i}].ports", container.ports
+    for i, container in enumerate(spec.containers):
+        yield f"spec.containers[{i}].ports", container.ports
 
 
-def normalised_image(name: str) -> str:
-    """The name with ":latest" where it has no tag (upstream ImageLocality.normalizedImageName)."""
-    return name if name.rfind(":") > name.rfind("/") else name + ":latest"
+def _images(spec: PodSpec) -> tuple[tuple[str, ...], int]:
+    """Normalised image names, and how many images the pod has."""
+    names = [c.image or "" for c in (*(spec.init_containers or ()), *spec.containers)]
+    names += [v.image.reference for v in spec.volumes or () if v.image is not None]
+    return tuple(map(normal_image_name, names)), len(names)
 
 
-def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Host ports of containers and sidecars, defaults applied, sorted."""
-    found = set()
-    sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
-    for container in (*pod.spec.containers, *sidecars):
-        data = bytes(container.ports)
-        if b"hostPort" not in data:
+def normal_image_name(name: str) -> str:
+    """With ":latest" if the last colon is not behind the last slash."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+def _hard(spec: PodSpec) -> tuple[str, ...]:
+    """Hard constraints that no plugin of this release checks, beside affinity and spread."""
+    found = _volume_constraints(spec.volumes or ())
+    if decoded(spec.resource_claims, list[object], where="spec.resourceClaims"):
+        found.append("DynamicResources: resource claim")
+    if spec.scheduling_group is not None or spec.workload_ref is not None:
+        found.append("GangScheduling: pod group")
+    found += [f"NodeDeclaredFeatures: {name}" for name in _features(spec)]
+    return tuple(found)
+
+
+def _volume_constraints(volumes: Iterable[Volume]) -> list[str]:
+    claims: set[str] = set()
+    others: set[str] = set()
+    for volume in volumes:
+        if volume == FREE_VOLUME:
             continue
-        for port in _ports.decode(data) or ():
-            if port.host_port > 0:
-                ip = port.host_ip or "0.0.0.0"  # noqa: S104 (a port's default, not a listener)
-                found.add(HostPort(port.protocol or "TCP", ip, port.host_port))
-    return tuple(sorted(found, key=lambda p: (p.protocol, p.ip, p.port)))
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+            claims.add(f'VolumeBinding: persistentVolumeClaim "{name}"')
+        if volume.ephemeral is not None:
+            others.add("VolumeBinding: ephemeral volume")
+        others |= {
+            f"VolumeRestrictions: {name} volume"
+            for field, name in _INLINE.items()
+            if getattr(volume, field) is not None
+        }
+    named = sorted(claims)
+    if len(named) > MAX_NAMED:
+        more = len(named) - MAX_NAMED
+        named = [*named[:MAX_NAMED], f"VolumeBinding: {more} more persistentVolumeClaims"]
+    return named + sorted(others)
 
 
-def unbuilt(pod: Pod, *, affinity: Affinity) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(hard, soft) constraints that no plugin of this release obeys, named for people."""
-    hard: list[str] = []
-    soft: list[str] = []
-    for title, part in (
-        ("required pod affinity", affinity.pod_affinity),
-        ("required pod anti-affinity", affinity.pod_anti_affinity),
-    ):
-        if part and part.required:
-            hard.append(f"InterPodAffinity: {title}")
-        if part and part.preferred:
-            soft.append(f"InterPodAffinity: {title.replace('required', 'preferred')}")
-    raw = bytes(pod.spec.topology_spread_constraints)
-    for constraint in (_spread.decode(raw) if raw else None) or ():
-        kind = constraint.when_unsatisfiable
-        bucket = soft if kind == "ScheduleAnyway" else hard
-        bucket.append(f"PodTopologySpread: {kind} constraint")
-    for volume in pod.spec.volumes:
-        hard += unbuilt_volume(volume)
-    claims = bytes(pod.spec.resource_claims)
-    for claim in (_claims.decode(claims) if claims else None) or ():
-        hard.append(f'DynamicResources: resource claim "{claim.get("name", "")}"')
-    return tuple(dict.fromkeys(hard)), tuple(dict.fromkeys(soft))
-
-
-def unbuilt_volume(volume: Volume) -> list[str]:
-    """Why a volume cannot be handled yet; empty for free kinds."""
-    if data := bytes(volume.persistent_volume_claim):
-        claim = (_claim_volume.decode(data) or {}).get("claimName", "")
-        return [f'VolumeBinding: persistentVolumeClaim "{claim}"']
-    if bytes(volume.ephemeral):
-        return ["VolumeBinding: ephemeral volume"]
-    return [
-        f"NodeVolumeLimits: inline volume of kind {kind}"
-        for kind in COUNTED_VOLUMES
-        if bytes(getattr(volume, kind))
+def _features(spec: PodSpec) -> list[str]:
+    """Node features that the pod needs (component-helpers nodedeclaredfeatures of 1.37): two that
+    can be told from a pod's spec; ordinary pods need none.
+    """
+    found = []
+    containers = (*spec.containers, *(spec.init_containers or ()))
+    rules = [
+        rule
+        for c in containers
+        for rule in decoded(c.restart_policy_rules, list[_RestartRule], where=c.name) or ()
     ]
+    if any(rule.action == "RestartAllContainers" for rule in rules):
+        found.append("RestartAllContainersOnContainerExits")
+    if spec.host_network and spec.host_users is False:
+        found.append("UserNamespacesHostNetworkSupport")
+    return found
