@@ -8,6 +8,7 @@ the token be read afresh and the request be sent once more.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -79,6 +80,7 @@ class Transport:
             self._pool = None
         if session is not None:
             await session.close()
+            await asyncio.sleep(0)  # aborted connections close in the loop's next round
 
     async def send(
         self,
@@ -168,7 +170,12 @@ class Transport:
                 if code != 200:
                     wait = _retry_after(reply.headers.get("Retry-After"))
                     self._refuse_stream(Response(code, await reply.read(), wait), path)
-                yield reply.content.iter_any()
+                try:
+                    yield reply.content.iter_any()
+                finally:
+                    # Left in the midst of it: without this, TLS would wait for a farewell.
+                    if reply.connection is not None and reply.connection.transport is not None:
+                        reply.connection.transport.abort()
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise self._unreachable(error, silence_s) from error
         finally:

@@ -59,6 +59,7 @@ class ControlPlane:
         self._write_credentials()
         try:
             self.start_etcd()
+            self._advance_versions()
             self.start_apiserver()
             self.kubeconfig = self.write_kubeconfig("admin", self.admin_token)
         except BaseException:
@@ -240,6 +241,23 @@ class ControlPlane:
             f'{self.admin_token},{ADMIN},{ADMIN},"system:masters"\n'
         )
         (self.folder / "service-account.key").write_text(_new_ec_key())
+
+    def _advance_versions(self) -> None:
+        """Make etcd's first versions older than any watch cache, as they are in a cluster with a
+        past.
+
+        A watch that asks for version 1 is then answered 410.
+        """
+        deadline = time.monotonic() + READY_S
+        done = 0
+        while done < 10:
+            assert time.monotonic() < deadline, f"etcd is not ready:\n{self.log_of('etcd')}"
+            connection = http.client.HTTPConnection("127.0.0.1", self._etcd_port, timeout=5)
+            with contextlib.closing(connection), contextlib.suppress(OSError):
+                connection.request("POST", "/v3/kv/put", body='{"key": "cGFzdA==", "value": ""}')
+                done += connection.getresponse().status == 200
+                continue
+            time.sleep(0.05)
 
     def _spawn(self, name: str, *arguments: str) -> None:
         assert name not in self._processes, f"{name} runs already"
