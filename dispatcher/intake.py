@@ -1,0 +1,161 @@
+"""Pods come, change and go: what the watch shows, applied to the records.
+
+Two independent sources say that a pod is bound: the Binder's outcome, and the watch. The watch is
+filtered on unbound pods, so a pod that leaves it *without* a deletionTimestamp has been given a
+node by someone (checked on a live API server, design §12.5). Whichever comes first settles the
+pod; the record goes when the watch has shown it gone, never earlier, because an older sighting
+that is still on its way would bring the pod back as a new one.
+"""
+
+from __future__ import annotations
+
+from dispatcher.conditions import ConditionLane
+from dispatcher.outcomes import Outcomes
+from dispatcher.pods import Place, PodRecord, PodSeen, PodTable, State
+from dispatcher.queue import Queue
+from dispatcher.shapes import ShapeRecord, ShapeTable
+from dispatcher.statistics import Statistics
+
+WITH_OTHERS = (Place.DISPATCHED, Place.OWNED)
+
+
+class Intake:
+    """Applies sightings of pods."""
+
+    def __init__(
+        self,
+        *,
+        pods: PodTable,
+        shapes: ShapeTable,
+        queue: Queue,
+        lane: ConditionLane,
+        outcomes: Outcomes,
+        statistics: Statistics,
+    ) -> None:
+        self._pods = pods
+        self._shapes = shapes
+        self._queue = queue
+        self._lane = lane
+        self._outcomes = outcomes
+        self._statistics = statistics
+        self.owned: set[str] = set()
+        """Pods that the Binder owned when we started and that the list has not shown yet."""
+        self.withdrawals: list[str] = []
+        self.asks: list[str] = []
+
+    def seen(self, seen: PodSeen, now: float) -> None:
+        """A pod was listed, added or changed."""
+        record = self._pods.records.get(seen.uid)
+        if record is None:
+            if not seen.leaving:
+                self._new(seen, now)
+            return
+        if seen.resource_version <= record.seen_version:
+            return
+        if seen.leaving:
+            self.drop(record, withdraw=True)
+            return
+        self._changed(record, seen, now)
+
+    def deleted(self, uid: str, *, leaving: bool | None, now: float) -> None:
+        """A pod left the watch; ``leaving`` is None if only a relist shows that it is not there
+        any more.
+        """
+        record = self._pods.get(uid)
+        if record is None:
+            return
+        with_others = record.place in WITH_OTHERS
+        if leaving is False:
+            if with_others:
+                self._outcomes.bound(record, now)
+            elif record.place is not Place.SETTLED:
+                self._statistics.bound_elsewhere += 1
+        elif leaving is None and with_others:
+            self.asks.append(uid)
+        self.drop(record, withdraw=leaving is True)
+
+    def drop(self, record: PodRecord, *, withdraw: bool) -> None:
+        """Forget a pod; whoever works on it is told if ``withdraw``."""
+        if withdraw and record.place in WITH_OTHERS:
+            self.withdrawals.append(record.uid)
+        self._queue.discard(record)
+        self._outcomes.refused.pop(record.uid, None)
+        self._pods.remove(record)
+        self._shapes.release(record.shape)
+
+    def enqueue(self, record: PodRecord, *, event: str, now: float) -> None:
+        """A pod may be decided from now on."""
+        self._statistics.came_in(State.ACTIVE, event)
+        self._queue.add(record, now)
+
+    def reproject(self, keys: tuple[str, ...], now: float) -> None:
+        """More label keys are read by selectors: give every pod the shape it has under them."""
+        self._shapes.label_keys = keys
+        for record in list(self._pods.records.values()):
+            self._reshape(record, self._shapes.project(record), now)
+
+    def _shape_of(self, seen: PodSeen) -> ShapeRecord:
+        if seen.shape is None:
+            return self._shapes.refused(seen.refusal)
+        return self._shapes.intern(seen.shape)
+
+    def _new(self, seen: PodSeen, now: float) -> None:
+        shape = self._shape_of(seen)
+        self._shapes.hold(shape)
+        record = PodRecord(seen=seen, shape=shape, now=now)
+        self._pods.insert(record)
+        if seen.shape is not None and seen.shape.label_keys != self._shapes.label_keys:
+            self._reshape(record, self._shapes.project(record), now)
+        if seen.shape is not None and seen.shape.unbuilt_soft:
+            for name in seen.shape.unbuilt_soft:
+                count = self._statistics.unbuilt_soft.get(name, 0)
+                self._statistics.unbuilt_soft[name] = count + 1
+        if seen.gated:
+            self._statistics.came_in(State.GATED, "UnscheduledPodAdd")
+        elif seen.uid in self.owned:
+            self.owned.discard(seen.uid)
+            self._pods.move(record, Place.OWNED, now)
+        else:
+            self.enqueue(record, event="UnscheduledPodAdd", now=now)
+
+    def _changed(self, record: PodRecord, seen: PodSeen, now: float) -> None:
+        before = record.shape
+        other = seen.generation != record.generation or seen.labels != record.labels
+        record.seen_version = seen.resource_version
+        if seen.resource_version >= record.resource_version:
+            record.resource_version = seen.resource_version
+            record.condition = seen.condition
+        record.generation = seen.generation
+        record.labels = seen.labels
+        self._reshape(record, self._shape_of(seen), now)
+        if seen.shape is not None:
+            self._reshape(record, self._shapes.project(record), now)
+        if record.place is Place.GATED and not seen.gated:
+            record.first_queued = now
+            self.enqueue(record, event="UnscheduledPodUpdate", now=now)
+        elif (other or record.shape is not before) and record.place in (
+            Place.REFUSED,
+            Place.BACKOFF,
+        ):
+            self._outcomes.refused.pop(record.uid, None)
+            record.backoff_token = 0
+            self.enqueue(record, event="UnscheduledPodUpdate", now=now)
+        else:
+            self._lane.retell(record)
+
+    def _reshape(self, record: PodRecord, shape: ShapeRecord, now: float) -> None:
+        """Give a record another shape; what is in flight under the old one is caught by its
+        resourceVersion.
+        """
+        old = record.shape
+        if shape is old:
+            return
+        waiting = record.place is Place.WAITING
+        if waiting:
+            old.discard(record)
+        self._queue.left(record)
+        self._shapes.hold(shape)
+        record.shape = shape
+        self._shapes.release(old)
+        if waiting:
+            self._queue.add(record, now)

@@ -1,0 +1,324 @@
+"""The dispatcher's brain as one object: events go in, what is to be sent comes out.
+
+The shells call a method for each thing that happened and then collect: :meth:`Machine.dispatch`
+gives the units for the shards, :meth:`Machine.patches` the conditions to write,
+:meth:`Machine.requests` what the Binder is to be told and asked. Nothing here waits, reads a clock
+or draws a random number; ``now`` is monotonic seconds.
+
+Start: a new epoch (from the Lease), the Binder's owned set, the lists of the watches; only then is
+anything dispatched (reliability I13). Attempt numbers are unique in the epoch, so no answer is
+ever taken for another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dispatcher.conditions import ConditionLane, LaneLimits, PatchOrder, PatchResult
+from dispatcher.intake import Intake
+from dispatcher.outcomes import OutcomeLimits, Outcomes
+from dispatcher.pods import Place, PodRecord, PodSeen, PodTable, State
+from dispatcher.queue import Queue, QueueLimits, Wake
+from dispatcher.shapes import Mode, ShapeTable
+from dispatcher.shard_side import Note, Send, ShardLimits, ShardSide
+from dispatcher.statistics import Statistics
+from stretto.model.unit import Outcome, OutcomeKind, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineLimits:
+    """Times and bounds of the whole."""
+
+    queue: QueueLimits = field(default_factory=QueueLimits)
+    outcomes: OutcomeLimits = field(default_factory=OutcomeLimits)
+    lane: LaneLimits = field(default_factory=LaneLimits)
+    shards: ShardLimits = field(default_factory=ShardLimits)
+    ask_after_s: float = 10.0
+    """A pod that is with the Binder for longer without a word is asked about."""
+    asks_a_tick: int = 64
+
+
+class Requests(msgspec.Struct, frozen=True):
+    """What the Binder is to be told and asked."""
+
+    withdraw: list[str]
+    ask: list[str]
+    acknowledged: int
+
+
+def _quiet(_unit: str, _event: str, _text: str) -> None:
+    """Tell no story."""
+
+
+class Machine:
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        *,
+        limits: MachineLimits | None = None,
+        statistics: Statistics | None = None,
+        note: Note = _quiet,
+    ) -> None:
+        self.limits = limits or MachineLimits()
+        self.statistics = statistics or Statistics()
+        self.pods = PodTable()
+        self.shapes = ShapeTable()
+        self.queue = Queue(pods=self.pods, limits=self.limits.queue, statistics=self.statistics)
+        self.lane = ConditionLane(queue=self.queue, limits=self.limits.lane)
+        self.outcomes = Outcomes(
+            pods=self.pods,
+            queue=self.queue,
+            lane=self.lane,
+            limits=self.limits.outcomes,
+            backoff=self.limits.queue,
+            statistics=self.statistics,
+        )
+        self.intake = Intake(
+            pods=self.pods,
+            shapes=self.shapes,
+            queue=self.queue,
+            lane=self.lane,
+            outcomes=self.outcomes,
+            statistics=self.statistics,
+        )
+        self.shards = ShardSide(
+            pods=self.pods,
+            shapes=self.shapes,
+            queue=self.queue,
+            lane=self.lane,
+            limits=self.limits.shards,
+            backoff=self.limits.queue,
+            statistics=self.statistics,
+            note=note,
+        )
+        self.epoch = 0
+        self.acknowledged = (0, 0)
+        """(epoch of the Binder, index) of the last outcome that was applied."""
+        self._note = note
+        self._unsynced = 1
+        self._owned_known = False
+        self._binder_up_since: float | None = None
+
+    # ---------------------------------------------------------------------------------------- start
+
+    def begin(self, epoch: int, *, sources: int) -> None:
+        """The Lease is ours under a new epoch; ``sources`` watches will be synced."""
+        assert self.epoch == 0, "a dispatcher has one epoch in its life"
+        self.epoch = epoch
+        self.outcomes.dispatcher_epoch = epoch
+        self.shards.epoch = epoch
+        self._unsynced = sources
+
+    def synced(self) -> None:
+        """The first list of one more watch is complete."""
+        self._unsynced = max(0, self._unsynced - 1)
+
+    def open(self) -> bool:
+        """True once units may be dispatched."""
+        return self.epoch > 0 and self._unsynced == 0 and self._owned_known
+
+    # ---------------------------------------------------------------------------------------- watch
+
+    def pod_seen(self, seen: PodSeen, now: float) -> None:
+        """A pod was listed, added or changed."""
+        self.intake.seen(seen, now)
+
+    def pod_deleted(self, uid: str, *, leaving: bool | None, now: float) -> None:
+        """A pod left the watch, see :meth:`Intake.deleted`."""
+        self.intake.deleted(uid, leaving=leaving, now=now)
+
+    # --------------------------------------------------------------------------------- Binder's log
+
+    def event(self, kind: Wake, *, version: Version, now: float) -> None:
+        """Something in the cluster changed that may make a parked pod fit."""
+        self.shards.binder_at(version.epoch, now)
+        self.queue.wake(kind, version=version, now=now)
+        if kind in (Wake.OBJECT, Wake.WILDCARD) and self.outcomes.refused:
+            for record in list(self.outcomes.refused.values()):
+                del self.outcomes.refused[record.uid]
+                self.intake.enqueue(record, event=kind.value, now=now)
+
+    def label_keys(self, keys: tuple[str, ...], now: float) -> None:
+        """The set of label keys that selectors read, as the log has it now."""
+        if keys != self.shapes.label_keys:
+            self.intake.reproject(keys, now)
+
+    def binder_connected(self, *, up: bool, now: float) -> None:
+        """The connection to the Binder's log is there, or gone."""
+        if not up:
+            self._binder_up_since = None
+        elif self._binder_up_since is None:
+            self._binder_up_since = now
+
+    # ------------------------------------------------------------------------------------- outcomes
+
+    def apply_outcomes(
+        self, outcomes: Sequence[Outcome], *, first_index: int, epoch: int, now: float
+    ) -> None:
+        """Apply a piece of the Binder's outcome log; what was applied before is skipped."""
+        self.shards.binder_at(epoch, now)
+        done_epoch, done = self.acknowledged
+        skip = max(0, done - first_index + 1) if done_epoch == epoch else 0
+        for outcome in outcomes[skip:]:
+            uids = outcome.members or (outcome.unit_id,)
+            for uid in uids:
+                record = self.pods.get(uid)
+                if record is not None and record.place is not Place.SETTLED:
+                    self._apply(record, outcome, epoch=epoch, now=now)
+        last = first_index + len(outcomes) - 1
+        if outcomes and (epoch, last) > self.acknowledged:
+            self.acknowledged = (epoch, last)
+
+    def _apply(self, record: PodRecord, outcome: Outcome, *, epoch: int, now: float) -> None:
+        counted = self.outcomes.apply(record, outcome, epoch=epoch, now=now)
+        kind = outcome.kind.name.lower()
+        if outcome.kind is OutcomeKind.BOUND:
+            self._note(record.uid, kind, f"bound to {outcome.node}, proposed by {outcome.shard}")
+        else:
+            late = "" if counted else " (of an attempt that no longer counts)"
+            cause = outcome.cause.name.lower()
+            self._note(record.uid, kind, f"{outcome.detail or cause}{late}")
+
+    def owned_set(
+        self,
+        *,
+        owned: Iterable[str],
+        bound: Iterable[str] = (),
+        unknown: Iterable[str] = (),
+        complete: bool,
+        now: float,
+    ) -> None:
+        """The Binder says whose owner it is: all of them (``complete``), or those that were
+        asked for.
+        """
+        for uid in bound:
+            record = self.pods.get(uid)
+            if record is not None:
+                self.outcomes.bound(record, now)
+        for uid in unknown:
+            record = self.pods.get(uid)
+            if record is not None and record.place in (Place.OWNED, Place.SETTLED):
+                self._orphan(record, now)
+        if complete:
+            self._owned_whole(set(owned), now)
+
+    def _owned_whole(self, owned: set[str], now: float) -> None:
+        for uid, record in list(self.pods.records.items()):
+            if uid not in owned:
+                if record.place is Place.OWNED:
+                    self._orphan(record, now)
+            elif record.place in (Place.WAITING, Place.BACKOFF):
+                self.queue.discard(record)
+                self.pods.move(record, Place.OWNED, now)
+        if not self._owned_known:
+            self.intake.owned = {uid for uid in owned if uid not in self.pods.records}
+            self._owned_known = True
+
+    def _orphan(self, record: PodRecord, now: float) -> None:
+        self.statistics.orphans += 1
+        self._note(record.uid, "orphan", "the binder does not know the pod; it is decided again")
+        self.outcomes.free(record, now)
+
+    def requests(self) -> Requests:
+        """What the Binder is to hear now; told once."""
+        requests = Requests(
+            withdraw=self.intake.withdrawals,
+            ask=self.intake.asks,
+            acknowledged=self.acknowledged[1],
+        )
+        self.intake.withdrawals = []
+        self.intake.asks = []
+        return requests
+
+    # -------------------------------------------------------------------------- conditions and time
+
+    def dispatch(self, now: float) -> list[Send]:
+        """Units for shards, as far as there are units and credits."""
+        return self.shards.dispatch(now) if self.open() else []
+
+    def patches(self, now: float) -> list[PatchOrder]:
+        """Conditions to write now."""
+        return self.lane.take(now) if self.open() else []
+
+    def patch_replied(
+        self,
+        uid: str,
+        result: PatchResult,
+        *,
+        resource_version: int = 0,
+        now: float,
+        pause_s: float = 0.0,
+    ) -> None:
+        """A condition patch was answered."""
+        name = result.value
+        self.statistics.patches[name] = self.statistics.patches.get(name, 0) + 1
+        record = self.lane.reply(
+            uid, result, resource_version=resource_version, now=now, pause_s=pause_s
+        )
+        if record is not None and record.place is Place.PATCHING:
+            self.queue.requeue_front(record, now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: backoffs end, the forgotten is looked after."""
+        self.queue.tick(now)
+        up = self._binder_up_since
+        if up is None:
+            return
+        late = self.pods.overdue(
+            now=now, age_s=self.limits.ask_after_s, limit=self.limits.asks_a_tick
+        )
+        self.intake.asks.extend(record.uid for record in late)
+        if now - up >= self.limits.shards.deadline_s:
+            self.shards.overdue(now)
+
+    # ----------------------------------------------------------------------------------- for people
+
+    def pending(self) -> dict[State, int]:
+        """How many pods are in each state."""
+        counts = dict.fromkeys(State, 0)
+        for place, state in _PLACE_STATES.items():
+            counts[state] = self.pods.counts[place]
+        for shape in self.shapes.by_number.values():
+            counts[_MODE_STATES[shape.mode]] += len(shape)
+        return counts
+
+    def state_of(self, record: PodRecord) -> State:
+        """The public name of where a pod is."""
+        if record.place is Place.WAITING:
+            return _MODE_STATES[record.shape.mode]
+        return _PLACE_STATES[record.place]
+
+    def validate(self) -> None:
+        """Check the invariants between all parts."""
+        self.pods.validate()
+        self.shapes.validate(self.pods.records.values())
+        self.queue.validate()
+        self.shards.assignment.validate(self.pods.records.values())
+        for uid, record in self.outcomes.refused.items():
+            assert self.pods.get(uid) is record
+            assert record.place is Place.REFUSED, f"{record!r} is not refused"
+        refused = self.pods.counts[Place.REFUSED]
+        assert refused == len(self.outcomes.refused), "a refused pod would never wake"
+        assert self.pods.counts[Place.WAITING] == sum(map(len, self.shapes.by_number.values()))
+
+
+_PLACE_STATES = {
+    Place.GATED: State.GATED,
+    Place.BACKOFF: State.BACKOFF,
+    Place.REFUSED: State.REFUSED,
+    Place.PATCHING: State.PATCHING,
+    Place.DISPATCHED: State.DISPATCHED,
+    Place.OWNED: State.OWNED,
+    Place.SETTLED: State.SETTLED,
+}
+_MODE_STATES = {
+    Mode.OPEN: State.ACTIVE,
+    Mode.PARKED: State.UNSCHEDULABLE,
+    Mode.BACKOFF: State.BACKOFF,
+    Mode.PROBING: State.BACKOFF,
+    Mode.REFUSED: State.REFUSED,
+}

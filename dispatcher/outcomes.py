@@ -1,0 +1,135 @@
+"""What the Binder says happened to a unit, applied to its record.
+
+The Binder owns a unit from the moment it accepts an attempt until its outcome is acknowledged,
+whoever sent the attempt (design §12.5). So BOUND settles a pod under any attempt, of any shard,
+dead or alive. An outcome that gives the unit back counts if it is about the current attempt, or if
+the pod was believed to be with the Binder: a later attempt that was answered `held` has no outcome
+of its own.
+
+Outcomes are resent until acknowledged; applying one twice changes nothing, because a settled or
+requeued record no longer matches it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dispatcher.conditions import ConditionLane
+from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
+from dispatcher.queue import Queue, QueueLimits
+from dispatcher.statistics import Statistics
+from stretto.model.unit import Cause, Outcome, OutcomeKind, Version
+
+PATIENT = frozenset({Cause.STALE, Cause.OVERLOAD, Cause.POD_CHANGED})
+"""Causes that trying again at once would not mend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeLimits:
+    """When patience begins."""
+
+    fast_conflicts: int = 5
+    """Conflicts in a row that requeue at the front; later ones back off."""
+
+
+class Outcomes:
+    """Applies outcomes to records."""
+
+    def __init__(
+        self,
+        *,
+        pods: PodTable,
+        queue: Queue,
+        lane: ConditionLane,
+        limits: OutcomeLimits,
+        backoff: QueueLimits,
+        statistics: Statistics,
+    ) -> None:
+        self._pods = pods
+        self._queue = queue
+        self._lane = lane
+        self._limits = limits
+        self._backoff = backoff
+        self._statistics = statistics
+        self.dispatcher_epoch = 0
+        self.refused: dict[str, PodRecord] = {}
+        """Pods that the Binder refused: they wait for a change of themselves or of an object."""
+
+    def apply(self, record: PodRecord, outcome: Outcome, *, epoch: int, now: float) -> bool:
+        """Apply one outcome; ``epoch`` is the Binder's. False if it is about an attempt that no
+        longer counts.
+        """
+        if outcome.kind is OutcomeKind.BOUND:
+            self.bound(record, now)
+            return True
+        current = outcome.attempt == (self.dispatcher_epoch, record.attempt)
+        if not (record.place is Place.OWNED or (current and record.place is Place.DISPATCHED)):
+            self._statistics.late_outcomes += 1
+            return False
+        record.min_version = max(record.min_version, Version(epoch, outcome.sequence))
+        record.resource_version = max(record.resource_version, outcome.resource_version)
+        if outcome.kind is OutcomeKind.CONFLICT:
+            self._conflict(record, outcome, now)
+        elif outcome.kind is OutcomeKind.FAILED:
+            self._failed(record, outcome, now)
+        elif outcome.kind is OutcomeKind.REFUSED:
+            self._refused(record, outcome, now)
+        else:
+            self._gone(record, now)
+        return True
+
+    def bound(self, record: PodRecord, now: float) -> None:
+        """The pod has a node. It stays known until the watch shows it gone from the unbound
+        ones.
+        """
+        if record.place is Place.SETTLED:
+            return
+        if record.place is Place.WAITING:
+            record.shape.discard(record)
+        self._statistics.bound(
+            attempts=max(record.attempts, 1),
+            seconds=now - record.first_queued,
+            profile=record.profile,
+        )
+        self._pods.move(record, Place.SETTLED, now)
+        self.refused.pop(record.uid, None)
+        self._queue.placed(record)
+
+    def free(self, record: PodRecord, now: float) -> None:
+        """The Binder does not own the pod after all: to be decided again."""
+        self._queue.requeue_front(record, now)
+
+    def refuse(self, record: PodRecord, *, text: str, now: float) -> None:
+        """The pod is not tried again as it is."""
+        self._pods.move(record, Place.REFUSED, now)
+        self.refused[record.uid] = record
+        self._queue.left(record)
+        self._lane.tell(record, Condition("Unschedulable", text))
+        self._statistics.ended("unschedulable", record.profile)
+
+    def _gone(self, record: PodRecord, now: float) -> None:
+        self._pods.move(record, Place.SETTLED, now)
+        self._queue.left(record)
+
+    def _conflict(self, record: PodRecord, outcome: Outcome, now: float) -> None:
+        self._statistics.conflict(outcome.cause.name.lower())
+        record.conflicts += 1
+        over = record.conflicts - self._limits.fast_conflicts
+        if over > 0 or outcome.cause in PATIENT:
+            self._statistics.came_in(State.BACKOFF, "ScheduleAttemptFailure")
+            delay = self._backoff.backoff(max(over, 1))
+            self._queue.back_off(record, now=now, delay=delay)
+            return
+        self._queue.requeue_front(record, now)
+
+    def _refused(self, record: PodRecord, outcome: Outcome, now: float) -> None:
+        text = outcome.detail or f"refused by the binder: {outcome.cause.name.lower()}"
+        self.refuse(record, text=text, now=now)
+
+    def _failed(self, record: PodRecord, outcome: Outcome, now: float) -> None:
+        self._statistics.ended("error", record.profile)
+        self._statistics.came_in(State.BACKOFF, "ScheduleAttemptFailure")
+        record.errors += 1
+        self._queue.back_off(record, now=now, delay=self._backoff.backoff(record.errors))
+        text = outcome.detail or f"binding failed: {outcome.cause.name.lower()}"
+        self._lane.tell(record, Condition("SchedulerError", text))

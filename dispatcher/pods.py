@@ -1,0 +1,257 @@
+"""The pods that are ours: one record each, in exactly one place at any time (reliability I4).
+
+A record's *place* says who has to move next. Most pods wait in the line of their shape
+(`Place.WAITING`); whether that means active, in backoff or unschedulable is a property of the
+shape, not of the pod, which is what lets 9,000 hopeless pods of one shape be parked and woken as
+one (see queue.py). `state_of` gives the public name.
+
+Records are plain slotted objects held in one dict by uid, because a burst makes and drops one for
+each pod and the budget of the whole process is 50 µs a pod.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from stretto.model.shape import Shape
+from stretto.model.unit import PodUid, Version
+
+if TYPE_CHECKING:
+    from dispatcher.assignment import ShardRecord
+    from dispatcher.shapes import ShapeRecord
+
+NO_VERSION = Version(0, 0)
+"""Before every version of every Binder."""
+
+
+class Place(enum.IntEnum):
+    """Where a pod is; exactly one at a time."""
+
+    GATED = 0
+    """Has scheduling gates; costs nothing until they vanish."""
+    WAITING = 1
+    """In the line of its shape, see :class:`dispatcher.shapes.Mode`."""
+    BACKOFF = 2
+    """Waits on its own account, after a failed bind or too many conflicts."""
+    REFUSED = 3
+    """The Binder refused the pod as it is; waits for a change."""
+    PATCHING = 4
+    """Its turn has come, but its own condition patch is in flight and will change its
+    resourceVersion.
+    """
+    DISPATCHED = 5
+    """A shard holds it."""
+    OWNED = 6
+    """The Binder has given a verdict or owns it; its outcome decides."""
+    SETTLED = 7
+    """Bound or gone by the Binder's word; the watch has not said so yet."""
+    FORGOTTEN = 8
+    """No longer ours; only those who still hold a reference (a patch in flight) can see this."""
+
+
+class State(enum.StrEnum):
+    """The public name of where a pod is, as metrics and people see it."""
+
+    GATED = "gated"
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    REFUSED = "refused"
+    PATCHING = "patching"
+    DISPATCHED = "dispatched"
+    OWNED = "owned"
+    SETTLED = "settled"
+
+
+class Condition(NamedTuple):
+    """What PodScheduled=False says."""
+
+    reason: str
+    message: str
+
+
+class PodSeen(msgspec.Struct, gc=False):
+    """What the watch shows of a pod, as much as the dispatcher keeps."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    resource_version: int
+    shape: Shape | None
+    """None if the pod cannot be read or needs what is not built; then ``refusal`` says why."""
+    refusal: str = ""
+    profile: str = ""
+    """schedulerName."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """All labels; kept because the set of keys that count may grow later (design §12.10)."""
+    generation: int = 0
+    gated: bool = False
+    leaving: bool = False
+    """Being deleted, or in a terminal phase: no longer ours."""
+    condition: Condition | None = None
+    """PodScheduled=False as it stands in the object, so that a restart does not write it again."""
+
+
+class PodRecord:
+    """A pod that is ours. Fields are written by the brain modules of this package only."""
+
+    __slots__ = (
+        "attempt",
+        "attempts",
+        "backoff_token",
+        "blamed",
+        "condition",
+        "conflicts",
+        "dispatched_version",
+        "errors",
+        "first_queued",
+        "generation",
+        "labels",
+        "min_version",
+        "name",
+        "namespace",
+        "order",
+        "patch_failures",
+        "patching",
+        "place",
+        "profile",
+        "resource_version",
+        "seen_version",
+        "shape",
+        "shard",
+        "since",
+        "uid",
+        "wanted",
+    )
+
+    def __init__(self, *, seen: PodSeen, shape: ShapeRecord, now: float) -> None:
+        self.uid = seen.uid
+        self.namespace = seen.namespace
+        self.name = seen.name
+        self.resource_version = seen.resource_version
+        """The newest known; what a bind or a patch names as its precondition."""
+        self.seen_version = seen.resource_version
+        """The newest that the watch has shown; older sightings are dropped. Behind
+        ``resource_version`` after the Binder fenced the pod, whose other changes the watch must
+        still bring.
+        """
+        self.generation = seen.generation
+        self.profile = seen.profile
+        self.labels = seen.labels
+        self.shape = shape
+        self.place = Place.GATED
+        self.since = now
+        """Monotonic seconds at which the place was entered."""
+        self.first_queued = now
+        """Start of the scheduling latency; time behind gates does not count."""
+        self.order = 0
+        """Position in line: smaller is earlier; see Queue."""
+        self.condition = seen.condition
+        """PodScheduled=False as last seen or written; None if it is not False."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing has happened to the pod yet."""
+        self.attempt = 0
+        """Number of the current or last attempt, unique in the dispatcher's epoch; 0 for none
+        yet.
+        """
+        self.attempts = 0
+        """How many attempts were made."""
+        self.conflicts = 0
+        """In a row."""
+        self.errors = 0
+        """Failed binds in a row."""
+        self.blamed = 0
+        """How many shards died with this pod in the oldest batch they held."""
+        self.min_version = NO_VERSION
+        """What a snapshot must have reached before the next decision."""
+        self.dispatched_version = NO_VERSION
+        """The minimum version that the current attempt was sent with."""
+        self.shard: ShardRecord | None = None
+        self.backoff_token = 0
+        self.patching = False
+        """Its condition patch is in flight."""
+        self.patch_failures = 0
+        self.wanted: Condition | None = None
+        """A condition of its own that waits to be written (others follow their shape's)."""
+
+    def __repr__(self) -> str:
+        return f"<pod {self.namespace}/{self.name} {self.place.name} attempt {self.attempt}>"
+
+
+class PodTable:
+    """All records by uid, with a count per place."""
+
+    def __init__(self) -> None:
+        self.records: dict[PodUid, PodRecord] = {}
+        self.counts = [0] * len(Place)
+        self.awaiting: dict[PodUid, PodRecord] = {}
+        """OWNED and SETTLED pods, longest in that place first: whom to ask the Binder about."""
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def get(self, uid: str) -> PodRecord | None:
+        """The record, or None if the pod is not ours (any more)."""
+        return self.records.get(PodUid(uid))
+
+    def insert(self, record: PodRecord) -> None:
+        """Take in a new record."""
+        assert record.uid not in self.records, f"{record!r} is already known"
+        self.records[record.uid] = record
+        self.counts[record.place] += 1
+
+    def move(self, record: PodRecord, place: Place, now: float) -> None:
+        """Change the place of a record; containers are the business of the caller."""
+        old = record.place
+        assert old is not Place.FORGOTTEN, f"{record!r} comes back from the dead"
+        self.counts[old] -= 1
+        self.counts[place] += 1
+        if old >= Place.OWNED:
+            self.awaiting.pop(record.uid, None)
+        if place >= Place.OWNED:
+            self.awaiting[record.uid] = record
+        record.place = place
+        record.since = now
+        if place is not Place.DISPATCHED:
+            record.shard = None
+
+    def remove(self, record: PodRecord) -> None:
+        """Forget a record."""
+        del self.records[record.uid]
+        self.counts[record.place] -= 1
+        self.awaiting.pop(record.uid, None)
+        record.place = Place.FORGOTTEN
+        record.shard = None
+
+    def overdue(self, *, now: float, age_s: float, limit: int) -> list[PodRecord]:
+        """Records that wait for the Binder's word for longer than ``age_s``; their clocks start
+        anew.
+        """
+        late: list[PodRecord] = []
+        for record in self.awaiting.values():
+            if record.since + age_s > now or len(late) >= limit:
+                break
+            late.append(record)
+        for record in late:
+            self.move(record, record.place, now)
+        return late
+
+    def validate(self) -> None:
+        """Check what must hold between the records and the counts."""
+        counts = [0] * len(Place)
+        for uid, record in self.records.items():
+            assert record.uid == uid, f"{record!r} is filed under {uid}"
+            counts[record.place] += 1
+            assert (uid in self.awaiting) == (record.place >= Place.OWNED), f"{record!r} awaiting"
+            out = record.place is Place.DISPATCHED
+            assert (record.shard is not None) == out, f"{record!r} shard"
+            if record.patching:
+                held = record.place in (Place.DISPATCHED,)
+                assert not held, f"{record!r} was dispatched while its patch is in flight"
+        assert counts == self.counts, f"counts {self.counts}, but there are {counts}"
+        assert all(self.records.get(uid) is record for uid, record in self.awaiting.items())

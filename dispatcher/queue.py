@@ -1,0 +1,362 @@
+"""Who is next: active by priority and age, backoff, and the shapes that are parked as
+unschedulable.
+
+Naive form: a queue of pods, each with its own failures, moved one by one by every event. Its
+fault: 9,000 hopeless pods of one shape cost 9,000 decisions each time a pod ends somewhere. The
+form chosen: pods wait in the line of their shape, and the shape is parked and woken as one.
+
+A shape goes round like this. OPEN: its pods are active. A shard answers that a pod fits nowhere at
+version v: the shape is PARKED with that answer, unless an event later than v is known, then it
+goes to BACKOFF (the event is replayed, design §12.1). An event later than v moves it PARKED →
+BACKOFF; its time is up 1, 2, 4, 8, 10 s after the decision. Then PROBING: one pod goes out; each
+that is bound multiplies the number that may go, and soon the shape is OPEN. A probe that fits
+nowhere parks it again.
+
+A lost wake-up would leave pods waiting for ever, so whatever stays parked for five minutes is
+woken anyway; a pod that is then bound is counted as a defect.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from dispatcher.pods import NO_VERSION, Place, PodRecord, PodTable, State
+from dispatcher.shapes import Mode, ShapeRecord
+from dispatcher.statistics import Statistics
+from stretto.model.unit import Version
+
+FRONT = -(1 << 60)
+"""Orders from here on are before every order of a line."""
+PROBE_GROWTH = 8
+PROBE_OPEN = 64
+"""A shape whose allowance has grown beyond one batch is open."""
+
+
+class Wake(enum.StrEnum):
+    """What may make a parked shape fit: upstream's event names."""
+
+    POD_REMOVED = "AssignedPodDelete"
+    NODE_CHANGED = "NodeUpdate"
+    NODE_REMOVED = "NodeDelete"
+    OBJECT = "ObjectUpdate"
+    WILDCARD = "Wildcard"
+    """The log was trimmed, or is another epoch's: anything may have happened."""
+    TIMEOUT = "UnschedulableTimeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """Times of the queue, in seconds; kube-scheduler's defaults."""
+
+    initial_backoff_s: float = 1.0
+    max_backoff_s: float = 10.0
+    leftover_s: float = 300.0
+    """An attempt happens at most so long (and the backoff) after the last one (design §12.22)."""
+
+    def backoff(self, failures: int) -> float:
+        """Delay after so many failures in a row: doubling from the initial to the maximum."""
+        return min(
+            self.initial_backoff_s * 2.0 ** min(max(failures - 1, 0), 30), self.max_backoff_s
+        )
+
+
+class Queue:
+    """Lines of shapes, the heap over them, backoff and parking."""
+
+    def __init__(self, *, pods: PodTable, limits: QueueLimits, statistics: Statistics) -> None:
+        self._pods = pods
+        self._limits = limits
+        self._statistics = statistics
+        self._orders = 0
+        self._front_orders = FRONT
+        self._heap: list[tuple[int, int, int, ShapeRecord]] = []
+        """(minus priority, order of the head, token, shape); only entries equal to ``heap_key``
+        count.
+        """
+        self._pod_backoff: list[tuple[float, int, PodRecord]] = []
+        self._shape_backoff: list[tuple[float, int, ShapeRecord]] = []
+        self._parked: OrderedDict[int, ShapeRecord] = OrderedDict()
+        """Longest parked first."""
+        self._parked_heap: list[tuple[Version, int, ShapeRecord]] = []
+        """Earliest decision first: an event wakes the decisions before it."""
+        self._tokens = 0
+        self.untold: dict[int, ShapeRecord] = {}
+        """Shapes with pods that may still have to be told their condition."""
+        self.last_event = NO_VERSION
+        """Version of the last event that may make something fit."""
+
+    # -------------------------------------------------------------------------------- into the line
+
+    def add(self, record: PodRecord, now: float) -> None:
+        """A pod that was not waiting before joins the line of its shape.
+
+        If the shape was woken after its last decision, a newcomer need not wait for its backoff:
+        it is not the one that failed.
+        """
+        self._orders += 1
+        record.order = self._orders
+        self._pods.move(record, Place.WAITING, now)
+        shape = record.shape
+        shape.append(record)
+        if shape.mode is Mode.BACKOFF:
+            self._probe(shape)
+        elif shape.condition is not None and record.condition != shape.condition:
+            shape.remind(record)
+            self.untold[shape.number] = shape
+        self.offer(shape)
+
+    def requeue_front(self, record: PodRecord, now: float) -> None:
+        """A pod that lost nothing but a race goes to the head of its own priority."""
+        self._front_orders += 1
+        record.order = self._front_orders
+        self._pods.move(record, Place.WAITING, now)
+        record.shape.append_front(record)
+        self.left(record)
+
+    def back_off(self, record: PodRecord, *, now: float, delay: float) -> None:
+        """A pod waits on its own account for ``delay`` seconds, then joins its line."""
+        self._tokens += 1
+        record.backoff_token = self._tokens
+        self._pods.move(record, Place.BACKOFF, now)
+        heapq.heappush(self._pod_backoff, (now + delay, self._tokens, record))
+        self.left(record)
+
+    def discard(self, record: PodRecord) -> None:
+        """Take a pod out of its line, wherever it was; its place is the caller's business."""
+        record.backoff_token = 0
+        record.shape.discard(record)
+        self.left(record)
+
+    def left(self, record: PodRecord) -> None:
+        """A pod is no longer out as a probe of its shape: another may go."""
+        record.shape.probes.discard(record.uid)
+        self.offer(record.shape)
+
+    # ---------------------------------------------------------------------------------- out of line
+
+    def offer(self, shape: ShapeRecord) -> None:
+        """Make sure that a shape with pods to take is in the heap under its head's order."""
+        if not shape.takeable():
+            return
+        key = (-shape.priority, shape.head_order())
+        if shape.heap_key is None or key < shape.heap_key:
+            shape.heap_key = key
+            self._tokens += 1
+            heapq.heappush(self._heap, (*key, self._tokens, shape))
+
+    def active(self) -> bool:
+        """True if there may be something to take."""
+        return bool(self._heap)
+
+    def take(self, *, limit: int, enough: int, now: float) -> list[PodRecord]:
+        """The next pods by priority and age, at most ``limit``, of one shape if that has
+        ``enough`` of them.
+
+        A pod whose condition patch is in flight is set aside (PATCHING) until the reply. A pod
+        that shards died with twice goes alone.
+        """
+        taken: list[PodRecord] = []
+        while self._heap and len(taken) < enough:
+            priority, order, _, shape = heapq.heappop(self._heap)
+            if shape.heap_key != (priority, order):
+                continue
+            shape.heap_key = None
+            alone = self._take_from(shape, taken=taken, limit=limit, now=now)
+            self.offer(shape)
+            if alone:
+                break
+        return taken
+
+    def _take_from(
+        self, shape: ShapeRecord, *, taken: list[PodRecord], limit: int, now: float
+    ) -> bool:
+        """Move pods from a line into ``taken``; True if the batch must end here."""
+        room = min(limit - len(taken), shape.takeable())
+        probing = shape.mode is Mode.PROBING
+        while room > 0 and len(shape):
+            record = shape.pop()
+            if record.patching:
+                self._pods.move(record, Place.PATCHING, now)
+                continue
+            if record.blamed >= 2 and taken:
+                shape.push_back(record)
+                return True
+            taken.append(record)
+            if probing:
+                shape.probes.add(record.uid)
+            if record.blamed >= 2:
+                return True
+            room -= 1
+        return False
+
+    # --------------------------------------------------------------------------- answers and events
+
+    def unplaceable(self, record: PodRecord, *, version: Version, now: float) -> bool:
+        """A shard says that the pod's shape fits nowhere at ``version``; True if that is news for
+        the shape.
+
+        The pod goes back to the head of its line, where it waits with the others.
+        """
+        shape = record.shape
+        was_probe = record.uid in shape.probes
+        shape.probes.discard(record.uid)
+        if record.place is not Place.WAITING:
+            self._pods.move(record, Place.WAITING, now)
+            shape.return_to_line(record)
+        if shape.mode is Mode.PARKED:
+            if version > shape.decided_at:
+                shape.decided_at = version
+            return False
+        if not was_probe and version < shape.min_version:
+            self.offer(shape)
+            return False
+        first = shape.mode is not Mode.BACKOFF
+        if first:
+            shape.failures += 1
+            shape.parked_at = now
+        shape.decided_at = version
+        if version < self.last_event:
+            self._back_off_shape(shape, now)
+        else:
+            self._park(shape)
+        return first
+
+    def placed(self, record: PodRecord) -> None:
+        """A pod of the shape was bound: the shape fits."""
+        shape = record.shape
+        shape.failures = 0
+        if shape.mode is Mode.PROBING and record.uid in shape.probes:
+            self._statistics.scheduled_after_flush += shape.flushed
+            shape.flushed = False
+            shape.allowance *= PROBE_GROWTH
+            if shape.allowance > PROBE_OPEN:
+                self._open(shape)
+        self.left(record)
+
+    def wake(self, event: Wake, *, version: Version, now: float) -> int:
+        """An event of the Binder's log at ``version``: wakes every shape decided before it; how
+        many.
+        """
+        if version > self.last_event:
+            self.last_event = version
+        woken = 0
+        while self._parked_heap and self._parked_heap[0][0] < version:
+            shape = heapq.heappop(self._parked_heap)[2]
+            if shape.mode is not Mode.PARKED or shape.number not in self._parked:
+                continue
+            if shape.decided_at >= version:
+                self._push_parked(shape)
+                continue
+            self._wake(shape, event=event, now=now)
+            woken += 1
+        return woken
+
+    def tick(self, now: float) -> None:
+        """Let the backoffs end whose time has come, and flush what was forgotten."""
+        while self._pod_backoff and self._pod_backoff[0][0] <= now:
+            _, token, record = heapq.heappop(self._pod_backoff)
+            if record.place is Place.BACKOFF and record.backoff_token == token:
+                self._statistics.came_in(State.ACTIVE, "BackoffComplete")
+                self.add(record, now)
+        while self._shape_backoff and self._shape_backoff[0][0] <= now:
+            until, _, shape = heapq.heappop(self._shape_backoff)
+            if shape.mode is Mode.BACKOFF and shape.until == until:
+                self._probe(shape)
+        while self._parked:
+            shape = next(iter(self._parked.values()))
+            if shape.parked_at + self._limits.leftover_s > now:
+                break
+            if len(shape):
+                self._statistics.leftover_flushes += 1
+            self._wake(shape, event=Wake.TIMEOUT, now=now)
+
+    def next_deadline(self) -> float | None:
+        """Monotonic time at which :meth:`tick` has something to do, if it is known."""
+        ends = [heap[0][0] for heap in (self._pod_backoff, self._shape_backoff) if heap]
+        return min(ends) if ends else None
+
+    # ---------------------------------------------------------------------------------- transitions
+
+    def _open(self, shape: ShapeRecord) -> None:
+        shape.mode = Mode.OPEN
+        shape.probes.clear()
+        shape.condition = None
+        shape.todo = None
+        self.offer(shape)
+
+    def _park(self, shape: ShapeRecord) -> None:
+        shape.mode = Mode.PARKED
+        shape.probes.clear()
+        self._parked[shape.number] = shape
+        self._parked.move_to_end(shape.number)
+        self._push_parked(shape)
+
+    def _push_parked(self, shape: ShapeRecord) -> None:
+        self._tokens += 1
+        heapq.heappush(self._parked_heap, (shape.decided_at, self._tokens, shape))
+
+    def _wake(self, shape: ShapeRecord, *, event: Wake, now: float) -> None:
+        self._parked.pop(shape.number, None)
+        shape.flushed = event is Wake.TIMEOUT
+        self._statistics.came_in(State.BACKOFF, event.value, len(shape))
+        self._back_off_shape(shape, now)
+
+    def _back_off_shape(self, shape: ShapeRecord, now: float) -> None:
+        """To BACKOFF until its time after the last fruitless decision is up; at once to PROBING
+        if it is.
+        """
+        shape.mode = Mode.BACKOFF
+        shape.probes.clear()
+        shape.until = shape.parked_at + self._limits.backoff(shape.failures)
+        if shape.until <= now:
+            self._probe(shape)
+            return
+        self._tokens += 1
+        heapq.heappush(self._shape_backoff, (shape.until, self._tokens, shape))
+
+    def _probe(self, shape: ShapeRecord) -> None:
+        shape.mode = Mode.PROBING
+        shape.allowance = 1
+        shape.probes.clear()
+        shape.min_version = max(shape.min_version, self.last_event)
+        self.offer(shape)
+
+    def validate(self) -> None:
+        """Check that every pod and shape that waits is where something will find it."""
+        heap = {(entry[:2], entry[3].number) for entry in self._heap}
+        backoff = {(token, record.uid) for _, token, record in self._pod_backoff}
+        ends = {(until, shape.number) for until, _, shape in self._shape_backoff}
+        parked = {(version, shape.number) for version, _, shape in self._parked_heap}
+        shapes: dict[int, ShapeRecord] = {}
+        for record in self._pods.records.values():
+            shape = shapes.setdefault(record.shape.number, record.shape)
+            lines = (record.uid in shape.line) + (record.uid in (shape.front or ()))
+            assert lines == (record.place is Place.WAITING), f"{record!r} stands in {lines} lines"
+            if record.place is Place.BACKOFF:
+                assert (record.backoff_token, record.uid) in backoff, f"{record!r} never comes back"
+        for shape in shapes.values():
+            known = (self._pods.get(uid) for uid in (*shape.line, *(shape.front or ())))
+            assert all(r is not None and r.shape is shape for r in known), (
+                f"{shape!r} holds a stranger"
+            )
+            if shape.takeable():
+                assert shape.heap_key is not None, f"{shape!r} is forgotten"
+                assert shape.heap_key[1] <= shape.head_order(), f"{shape!r} is found too late"
+                assert (shape.heap_key, shape.number) in heap, f"{shape!r} is not in the heap"
+            if shape.mode is Mode.BACKOFF:
+                assert (shape.until, shape.number) in ends, f"{shape!r} never comes back"
+            if shape.mode is Mode.PARKED:
+                assert shape.decided_at >= self.last_event, f"{shape!r} missed an event"
+                assert any(number == shape.number for _, number in parked), f"{shape!r} cannot wake"
+            assert (shape.mode is Mode.PARKED) == (shape.number in self._parked), (
+                f"{shape!r} parked"
+            )
+            assert shape.mode is Mode.PROBING or not shape.probes, f"{shape!r} probes"
+            for uid in shape.probes:
+                probe = self._pods.get(uid)
+                assert probe is not None, f"{shape!r} probes with a stranger"
+                out = probe.place in (Place.DISPATCHED, Place.OWNED)
+                assert out, f"{shape!r} probes with {probe!r}"

@@ -1,0 +1,254 @@
+"""Shapes of pending pods: interned, counted, each with the line of its pods.
+
+What the queue knows, it knows per shape: whether the shape is worth trying (`Mode`), at which
+version of the cluster it was found hopeless, and what people are told about it. Numbers are given
+out once and never reused, so a number that a shard has heard always means the same shape. A shape
+that no pod uses any more is kept for a while (an LRU bounded in entries): bursts of the same few
+shapes come again, and a stable number saves sending the definition once more.
+
+The labels of a shape are a projection on the keys that some selector in the cluster reads (design
+§12.10). When the Binder's log announces more keys, every record is projected again from its whole
+label set.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from dispatcher.pods import NO_VERSION, Condition, PodRecord
+from stretto.model.shape import Shape
+from stretto.model.unit import PodUid
+
+
+class Mode(enum.IntEnum):
+    """Whether the pods in a shape's line may be taken."""
+
+    OPEN = 0
+    """Active: all of them."""
+    PARKED = 1
+    """Unschedulable: none, until an event later than ``decided_at``."""
+    BACKOFF = 2
+    """Woken by an event, but too soon after the last fruitless decision."""
+    PROBING = 3
+    """A few (``allowance``), to find out whether the shape fits again."""
+    REFUSED = 4
+    """Never, as long as the pods are as they are."""
+
+
+class ShapeRecord:
+    """A shape and the pods of it that wait."""
+
+    __slots__ = (
+        "allowance",
+        "condition",
+        "decided_at",
+        "failures",
+        "flushed",
+        "front",
+        "heap_key",
+        "key",
+        "line",
+        "min_version",
+        "mode",
+        "number",
+        "parked_at",
+        "plugins",
+        "priority",
+        "probes",
+        "refs",
+        "shape",
+        "todo",
+        "until",
+    )
+
+    def __init__(self, *, number: int, key: bytes, shape: Shape | None, refusal: str = "") -> None:
+        self.number = number
+        self.key = key
+        self.shape = shape
+        self.priority = 0 if shape is None else shape.priority
+        self.mode = Mode.REFUSED if refusal else Mode.OPEN
+        self.refs = 0
+        self.line: OrderedDict[PodUid, PodRecord] = OrderedDict()
+        """In order of age."""
+        self.front: OrderedDict[PodUid, PodRecord] | None = None
+        """Pods that go before the line: lost a conflict, or their shard. Made when first needed."""
+        self.heap_key: tuple[int, int] | None = None
+        """The entry in the queue's heap that counts."""
+        self.decided_at = NO_VERSION
+        self.min_version = NO_VERSION
+        """What a snapshot must have reached before this shape is decided again."""
+        self.failures = 0
+        """Fruitless decisions in a row; sets the backoff."""
+        self.flushed = False
+        """The probe goes out because of the leftover flush, not because of an event."""
+        self.parked_at = 0.0
+        self.until = 0.0
+        self.allowance = 0
+        self.probes: set[PodUid] = set()
+        """Pods that are out to probe; PROBING only."""
+        self.condition = Condition("Unschedulable", refusal) if refusal else None
+        """What its waiting pods are told, each by a patch of its own on the slow lane."""
+        self.plugins: tuple[str, ...] = ()
+        """Who rejected nodes in the last fruitless decision."""
+        self.todo: deque[PodRecord] | None = None
+        """Pods that may still have to be told, in their turn; None (it is large) for none."""
+
+    def __len__(self) -> int:
+        return len(self.line) + (len(self.front) if self.front else 0)
+
+    def __repr__(self) -> str:
+        return f"<shape {self.number} {self.mode.name} {len(self)} waiting>"
+
+    def append(self, record: PodRecord) -> None:
+        """Put a pod at the end of the line."""
+        self.line[record.uid] = record
+
+    def append_front(self, record: PodRecord) -> None:
+        """Put a pod behind those that already go before the line."""
+        if self.front is None:
+            self.front = OrderedDict()
+        self.front[record.uid] = record
+
+    def return_to_line(self, record: PodRecord) -> None:
+        """Put a pod that was in line before back to where it came from: the head."""
+        self.line[record.uid] = record
+        self.line.move_to_end(record.uid, last=False)
+
+    def push_back(self, record: PodRecord) -> None:
+        """Return a pod that was popped by mistake to the very head."""
+        self.append_front(record)
+        assert self.front is not None
+        self.front.move_to_end(record.uid, last=False)
+
+    def pop(self) -> PodRecord:
+        """Take the pod whose turn it is."""
+        source = self.front or self.line
+        return source.popitem(last=False)[1]
+
+    def discard(self, record: PodRecord) -> bool:
+        """Remove a pod from the line; False if it is not in it."""
+        if self.line.pop(record.uid, None) is not None:
+            return True
+        return bool(self.front) and self.front.pop(record.uid, None) is not None  # type: ignore[union-attr]
+
+    def remind(self, record: PodRecord) -> None:
+        """One more pod may have to be told the shape's condition."""
+        if self.todo is None:
+            self.todo = deque()
+        self.todo.append(record)
+
+    def head_order(self) -> int:
+        """The order of the pod whose turn it is; there must be one."""
+        source = self.front or self.line
+        return next(iter(source.values())).order
+
+    def waiting(self) -> Iterator[PodRecord]:
+        """The pods in line, first to last."""
+        if self.front:
+            yield from self.front.values()
+        yield from self.line.values()
+
+    def takeable(self) -> int:
+        """How many pods may be taken now."""
+        if self.mode is Mode.OPEN:
+            return len(self)
+        if self.mode is Mode.PROBING:
+            return min(len(self), max(0, self.allowance - len(self.probes)))
+        return 0
+
+
+class ShapeTable:
+    """Interns shapes; owns their numbers and their projection."""
+
+    def __init__(self, *, idle_limit: int = 4096) -> None:
+        self.by_key: dict[bytes, ShapeRecord] = {}
+        self.by_number: dict[int, ShapeRecord] = {}
+        self.label_keys: tuple[str, ...] = ()
+        self.dropped: list[int] = []
+        """Numbers that mean nothing any more, for those who remember what they told whom."""
+        self._idle: OrderedDict[int, ShapeRecord] = OrderedDict()
+        self._idle_limit = idle_limit
+        self._next = 1
+
+    def intern(self, shape: Shape) -> ShapeRecord:
+        """The record of a shape. A shape with a hard constraint that is not built gets one that
+        refuses.
+        """
+        key = shape.digest
+        record = self.by_key.get(key)
+        if record is None:
+            refusal = unbuilt_text(shape.unbuilt_hard) if shape.unbuilt_hard else ""
+            record = self._new(key=key, shape=shape, refusal=refusal)
+        return record
+
+    def refused(self, text: str) -> ShapeRecord:
+        """The record shared by pods that cannot be read for the same reason."""
+        key = b"refused:" + text.encode()
+        return self.by_key.get(key) or self._new(key=key, shape=None, refusal=text)
+
+    def hold(self, record: ShapeRecord) -> None:
+        """Count one more user of a shape."""
+        if record.refs == 0:
+            self._idle.pop(record.number, None)
+        record.refs += 1
+
+    def release(self, record: ShapeRecord) -> None:
+        """Count one user less; the least recently used idle shapes go beyond the limit."""
+        assert record.refs > 0, f"{record!r} has no users"
+        record.refs -= 1
+        if record.refs:
+            return
+        self._idle[record.number] = record
+        if len(self._idle) > self._idle_limit:
+            number, old = self._idle.popitem(last=False)
+            del self.by_key[old.key]
+            del self.by_number[number]
+            self.dropped.append(number)
+
+    def project(self, record: PodRecord) -> ShapeRecord:
+        """The shape that a pod has under the current label keys."""
+        shape = record.shape.shape
+        if shape is None or shape.label_keys == self.label_keys:
+            return record.shape
+        labels = projected(record.labels, self.label_keys)
+        return self.intern(
+            msgspec.structs.replace(shape, labels=labels, label_keys=self.label_keys)
+        )
+
+    def validate(self, records: Iterable[PodRecord]) -> None:
+        """Check counts and lines against all records."""
+        refs: dict[int, int] = {}
+        for record in records:
+            refs[record.shape.number] = refs.get(record.shape.number, 0) + 1
+        for number, shape in self.by_number.items():
+            assert shape.refs == refs.get(number, 0), f"{shape!r} has {shape.refs} references"
+            assert (number in self._idle) == (shape.refs == 0), f"{shape!r} idle"
+            assert self.by_key[shape.key] is shape
+            assert all(uid == record.uid for uid, record in shape.line.items())
+        assert set(refs) <= set(self.by_number), "a pod has a shape that was dropped"
+
+    def _new(self, *, key: bytes, shape: Shape | None, refusal: str) -> ShapeRecord:
+        record = ShapeRecord(number=self._next, key=key, shape=shape, refusal=refusal)
+        self._next += 1
+        self.by_key[key] = record
+        self.by_number[record.number] = record
+        self._idle[record.number] = record
+        return record
+
+
+def projected(
+    labels: tuple[tuple[str, str], ...], keys: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """The labels whose key is in ``keys``, sorted by key."""
+    wanted = frozenset(keys)
+    return tuple(sorted(pair for pair in labels if pair[0] in wanted))
+
+
+def unbuilt_text(names: tuple[str, ...]) -> str:
+    """What a pod is told that needs something this release does not build."""
+    listed = ", ".join(names)
+    return f"the pod has hard constraints that this scheduler does not support yet: {listed}"

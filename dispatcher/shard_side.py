@@ -1,0 +1,254 @@
+"""The side of the brain that faces the shards: units out, answers in.
+
+A shard's answer counts only if it is about the current attempt of a pod that is still out; every
+other one merely tells that the shard no longer holds something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dispatcher.assignment import BATCH_ENOUGH, BATCH_UNITS, Assignment, Batch, ShardRecord
+from dispatcher.conditions import ConditionLane
+from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
+from dispatcher.queue import Queue, QueueLimits
+from dispatcher.shapes import ShapeTable
+from dispatcher.statistics import Statistics
+from stretto.model.shape import Shape
+from stretto.model.unit import Attempt, HandBack, Member, Unit, UnitId, Unplaceable
+
+Note = Callable[[str, str, str], None]
+"""(unit, what happened, in a sentence): writes the story of a unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLimits:
+    """Patience with shards, and with pods that shards die of."""
+
+    deadline_s: float = 60.0
+    """A unit that a living shard holds for longer is given to another."""
+    fast_returns: int = 5
+    """Returns in a row that requeue at the front; later ones back off."""
+    blamed_limit: int = 3
+    quarantine_s: float = 300.0
+    """A unit in whose company so many shards died waits for so long (reliability §2.5)."""
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Units for one stream, and the definitions of the shapes it has not heard of."""
+
+    stream: int
+    shapes: list[tuple[int, Shape]]
+    units: list[Unit]
+
+
+class ShardSide:
+    """Sends units to shards and applies their answers."""
+
+    def __init__(
+        self,
+        *,
+        pods: PodTable,
+        shapes: ShapeTable,
+        queue: Queue,
+        lane: ConditionLane,
+        limits: ShardLimits,
+        backoff: QueueLimits,
+        statistics: Statistics,
+        note: Note,
+    ) -> None:
+        self.assignment = Assignment()
+        self.epoch = 0
+        self.binder_epoch = 0
+        self._pods = pods
+        self._shapes = shapes
+        self._queue = queue
+        self._lane = lane
+        self._limits = limits
+        self._backoff = backoff
+        self._statistics = statistics
+        self._note = note
+        self._attempts = 0
+
+    def binder_at(self, epoch: int, now: float) -> None:
+        """A new Binder's sequences mean nothing to units sent under the old one: send them anew."""
+        if epoch <= self.binder_epoch:
+            return
+        self.binder_epoch = epoch
+        for unit, _ in list(self.assignment.holders()):
+            record = self._pods.get(unit)
+            if record and record.place is Place.DISPATCHED and record.dispatched_version.sequence:
+                self._queue.requeue_front(record, now)
+
+    def opened(self, *, stream: int, name: str, incarnation: str, now: float) -> list[int]:
+        """A shard said hello; gives its older streams, which are dead and to be closed."""
+        shard = self.assignment.open(stream=stream, name=name, incarnation=incarnation)
+        older = self.assignment.others_of(shard)
+        for other in older:
+            self.closed(other, now)
+        return older
+
+    def credits(self, stream: int, credits_: int) -> None:
+        """A shard is ready to take so many units more."""
+        if shard := self.assignment.shards.get(stream):
+            shard.credits += credits_
+
+    def draining(self, stream: int) -> None:
+        """A shard takes no more units."""
+        if shard := self.assignment.shards.get(stream):
+            shard.draining = True
+
+    def settled(self, stream: int, settled: Iterable[tuple[UnitId, Attempt]], now: float) -> None:
+        """The Binder has given verdicts on these; its outcomes decide what comes next."""
+        for unit, attempt in settled:
+            record = self._answered(stream, unit, attempt)
+            if record is not None:
+                record.blamed = 0
+                self._pods.move(record, Place.OWNED, now)
+
+    def handed_back(self, stream: int, handed: Iterable[HandBack], now: float) -> None:
+        """A shard returns units undecided."""
+        for item in handed:
+            record = self._answered(stream, item.unit_id, item.attempt)
+            if record is None:
+                continue
+            self._statistics.handed_back += 1
+            self._note(record.uid, "handed back", item.reason)
+            record.conflicts += 1
+            over = record.conflicts - self._limits.fast_returns
+            if over > 0:
+                self._queue.back_off(record, now=now, delay=self._backoff.backoff(over))
+            else:
+                self._queue.requeue_front(record, now)
+
+    def unplaceable(self, stream: int, answers: Sequence[Unplaceable], now: float) -> None:
+        """A shard found no node for these. The last first, so that they stand in line as before."""
+        for answer in reversed(answers):
+            record = self._answered(stream, answer.unit_id, answer.attempt)
+            if record is None:
+                continue
+            record.blamed = 0
+            record.conflicts = 0
+            if answer.shape != record.shape.number:
+                self._queue.requeue_front(record, now)
+                continue
+            self._park(record, answer, now)
+
+    def _park(self, record: PodRecord, answer: Unplaceable, now: float) -> None:
+        shape = record.shape
+        self._statistics.ended("unschedulable", record.profile)
+        self._statistics.came_in(State.UNSCHEDULABLE, "ScheduleAttemptFailure")
+        news = self._queue.unplaceable(record, version=answer.version, now=now)
+        self._note(record.uid, "unplaceable", answer.diagnosis.message)
+        if news:
+            shape.plugins = answer.diagnosis.plugins
+            self._lane.tell_shape(shape, Condition("Unschedulable", answer.diagnosis.message))
+        else:
+            self._lane.retell(record)
+
+    def closed(self, stream: int, now: float) -> None:
+        """A stream has ended: what it held goes to others at once."""
+        closed = self.assignment.close(stream)
+        if closed is None:
+            return
+        shard, held = closed
+        self._statistics.shard_deaths += not shard.draining
+        for unit, attempt, blamed in held:
+            record = self._pods.get(unit)
+            if record is None or record.shard is not shard or record.attempt != attempt:
+                continue
+            record.blamed += blamed
+            if record.blamed >= self._limits.blamed_limit:
+                self._quarantine(record, now)
+            else:
+                self._note(record.uid, "shard lost", f"{shard.name} is gone; to be decided again")
+                self._queue.requeue_front(record, now)
+
+    def _quarantine(self, record: PodRecord, now: float) -> None:
+        text = (
+            f"{record.blamed} shards ended while deciding on this pod; it waits before the next try"
+        )
+        record.blamed = 2
+        self._statistics.quarantined += 1
+        self._note(record.uid, "quarantined", text)
+        self._queue.back_off(record, now=now, delay=self._limits.quarantine_s)
+        self._lane.tell(record, Condition("SchedulerError", text))
+
+    def _answered(self, stream: int, unit: str, attempt: Attempt) -> PodRecord | None:
+        """The record whose current attempt a shard has answered; None for any other."""
+        self.assignment.settle(stream=stream, unit=unit, attempt=attempt.number)
+        record = self._pods.get(unit)
+        if record is None or record.place is not Place.DISPATCHED:
+            return None
+        return record if attempt == (self.epoch, record.attempt) else None
+
+    def dispatch(self, now: float) -> list[Send]:
+        """Units for shards, as far as there are units and credits."""
+        sends: list[Send] = []
+        while self._queue.active():
+            shard = self.assignment.ready()
+            if shard is None:
+                break
+            limit = min(BATCH_UNITS, shard.credits)
+            records = self._queue.take(limit=limit, enough=min(limit, BATCH_ENOUGH), now=now)
+            if not records:
+                break
+            sends.append(self._send(shard, records, now))
+        if self._shapes.dropped:
+            self.assignment.forget_shapes(self._shapes.dropped)
+            self._shapes.dropped.clear()
+        return sends
+
+    def _send(self, shard: ShardRecord, records: list[PodRecord], now: float) -> Send:
+        for record in records:
+            self._attempts += 1
+            record.attempt = self._attempts
+            record.attempts += 1
+            self._pods.move(record, Place.DISPATCHED, now)
+            record.shard = shard
+            record.dispatched_version = max(record.min_version, record.shape.min_version)
+            self._note(record.uid, "dispatched", shard.name)
+        self._statistics.dispatched += len(records)
+        self._statistics.batches += 1
+        batch = self.assignment.assign(shard=shard, records=records, now=now)
+        return Send(
+            stream=shard.stream,
+            shapes=[(s.number, s.shape) for s in batch.shapes if s.shape is not None],
+            units=self._units(batch),
+        )
+
+    def _units(self, batch: Batch) -> list[Unit]:
+        units = []
+        for record in batch.records:
+            version = record.dispatched_version
+            member = Member(
+                record.uid,
+                record.namespace,
+                record.name,
+                record.resource_version,
+                record.shape.number,
+            )
+            units.append(
+                Unit(
+                    UnitId(record.uid),
+                    Attempt(self.epoch, record.attempt),
+                    (member,),
+                    version.sequence if version.epoch == self.binder_epoch else 0,
+                )
+            )
+        return units
+
+    def overdue(self, now: float) -> None:
+        """Give to others what living shards have held for too long."""
+        for shard, unit, attempt in self.assignment.overdue(
+            now=now, age_s=self._limits.deadline_s, limit=BATCH_UNITS
+        ):
+            record = self._pods.get(unit)
+            if record is None or record.shard is not shard or record.attempt != attempt:
+                continue
+            self._statistics.overdue += 1
+            self._note(record.uid, "overdue", f"{shard.name} has not answered; to be decided again")
+            self._queue.requeue_front(record, now)

@@ -1,0 +1,207 @@
+"""A pod from its first sighting to its bind, and the ways in which it may leave before."""
+
+from __future__ import annotations
+
+from dispatcher.pods import State
+from stretto.model.unit import Attempt, OutcomeKind
+from tests.dispatcher.brain import EPOCH, Brain, shape
+
+
+def test_a_pod_goes_from_active_over_a_shard_and_the_binder_to_bound() -> None:
+    brain = Brain()
+    brain.pod("a")
+    assert brain.state("a") is State.ACTIVE
+    brain.shard()
+    sends = brain.dispatch()
+    assert [unit.unit_id for unit in sends[0].units] == ["a"]
+    assert brain.state("a") is State.DISPATCHED
+    brain.settle("a")
+    assert brain.state("a") is State.OWNED
+    brain.bind("a")
+    assert brain.state("a") is State.SETTLED
+    brain.delete("a", leaving=False)
+    assert brain.state("a") is None
+    assert brain.machine.statistics.attempts == {("scheduled", "stretto"): 1}
+
+
+def test_the_watch_may_show_the_bind_before_the_outcome_and_it_counts_once() -> None:
+    brain = Brain()
+    brain.pod("a")
+    brain.shard()
+    brain.dispatch()
+    brain.delete("a", leaving=False)
+    assert brain.state("a") is None
+    brain.bind("a")
+    assert brain.machine.statistics.attempts == {("scheduled", "stretto"): 1}
+    assert brain.machine.requests().acknowledged == 1
+
+
+def test_an_old_sighting_after_the_outcome_does_not_bring_the_pod_back() -> None:
+    brain = Brain()
+    brain.pod("a")
+    brain.shard()
+    brain.dispatch()
+    brain.settle("a")
+    brain.bind("a")
+    brain.pod("a")
+    assert brain.state("a") is State.SETTLED
+    assert brain.units() == []
+
+
+def test_a_bind_by_someone_else_is_noticed_and_nothing_is_withdrawn() -> None:
+    brain = Brain()
+    brain.pod("a")
+    brain.delete("a", leaving=False)
+    assert brain.state("a") is None
+    assert brain.machine.statistics.bound_elsewhere == 1
+    assert brain.machine.requests().withdraw == []
+
+
+def test_a_deleted_pod_is_withdrawn_from_whoever_holds_it() -> None:
+    brain = Brain()
+    brain.pods(3)
+    brain.shard(credits_=2)
+    brain.dispatch()
+    brain.settle("p0")
+    for uid in ("p0", "p1", "p2"):
+        brain.delete(uid, leaving=True)
+    assert brain.machine.requests().withdraw == ["p0", "p1"]
+    assert brain.machine.requests().withdraw == []
+
+
+def test_a_pod_with_a_deletion_timestamp_is_dropped_before_it_is_gone() -> None:
+    brain = Brain()
+    brain.pod("a")
+    brain.pod("a", leaving=True)
+    assert brain.state("a") is None
+    brain.pod("b", leaving=True)
+    assert brain.state("b") is None
+
+
+def test_a_pod_that_a_relist_misses_is_asked_about_if_others_hold_it() -> None:
+    brain = Brain()
+    brain.pods(2)
+    brain.shard(credits_=1)
+    brain.dispatch()
+    brain.delete("p0", leaving=None)
+    brain.delete("p1", leaving=None)
+    requests = brain.machine.requests()
+    assert requests.ask == ["p0"]
+    assert requests.withdraw == []
+
+
+def test_a_gated_pod_waits_until_its_gates_vanish() -> None:
+    brain = Brain()
+    brain.pod("a", gated=True)
+    brain.shard()
+    assert brain.state("a") is State.GATED
+    assert brain.units() == []
+    brain.pod("a")
+    assert brain.units() == ["a"]
+
+
+def test_nothing_is_dispatched_before_epoch_owned_set_and_lists() -> None:
+    brain = Brain(start=False)
+    brain.pods(2)
+    brain.shard()
+    assert brain.units() == []
+    brain.machine.begin(EPOCH, sources=2)
+    assert brain.units() == []
+    brain.machine.synced()
+    brain.machine.owned_set(owned=["p1", "later"], complete=True, now=brain.now)
+    assert brain.units() == []
+    brain.machine.synced()
+    assert brain.units() == ["p0"], "p1 belongs to the binder"
+    brain.pod("later")
+    assert brain.state("later") is State.OWNED
+
+
+def test_an_outcome_settles_a_pod_that_a_former_dispatcher_sent() -> None:
+    brain = Brain(start=False)
+    brain.machine.begin(EPOCH, sources=1)
+    brain.machine.owned_set(owned=["a", "b"], complete=True, now=brain.now)
+    brain.machine.synced()
+    brain.pods(0)
+    brain.pod("a")
+    brain.pod("b")
+    brain.shard()
+    before = Attempt(EPOCH - 1, 99)
+    brain.outcome("a", OutcomeKind.BOUND, attempt=before)
+    brain.outcome("b", OutcomeKind.FAILED, attempt=before)
+    assert brain.state("a") is State.SETTLED
+    assert brain.state("b") is State.BACKOFF
+    brain.wait(1.0)
+    assert brain.units() == ["b"]
+
+
+def test_a_pod_that_changes_its_shape_changes_its_line() -> None:
+    brain = Brain()
+    brain.pod("a", shape(100))
+    brain.pod("a", shape(200))
+    brain.shard()
+    send = brain.dispatch()[0]
+    assert [definition for _, definition in send.shapes] == [shape(200)]
+    assert send.units[0].members[0].shape == send.shapes[0][0]
+
+
+def test_a_newer_sighting_gives_the_next_attempt_its_version() -> None:
+    brain = Brain()
+    brain.pod("a", version=5)
+    brain.pod("a", version=9)
+    brain.pod("a", version=7)
+    brain.shard()
+    assert brain.dispatch()[0].units[0].members[0].resource_version == 9
+
+
+def test_a_fence_gives_the_version_but_the_watch_still_brings_the_change() -> None:
+    brain = Brain()
+    brain.pod("a", shape(100), version=5)
+    brain.shard()
+    brain.dispatch()
+    brain.settle("a")
+    brain.outcome("a", OutcomeKind.FAILED, resource_version=20)
+    brain.pod("a", shape(300), version=12)
+    brain.wait(1.0)
+    send = brain.dispatch()[0]
+    assert send.units[0].members[0].resource_version == 20
+    assert send.shapes[0][1] == shape(300)
+
+
+def test_a_pod_with_an_unbuilt_hard_constraint_is_refused_and_told_its_name() -> None:
+    brain = Brain()
+    brain.pod("a", shape(unbuilt_hard=("required pod affinity",)))
+    brain.pod("b", refusal="spec.containers[0]: bad quantity")
+    brain.shard()
+    assert brain.units() == []
+    assert brain.state("a") is State.REFUSED
+    orders = {order.uid: order.condition for order in brain.machine.patches(brain.now)}
+    assert "required pod affinity" in orders["a"].message
+    assert orders["b"].message == "spec.containers[0]: bad quantity"
+    assert orders["b"].reason == "Unschedulable"
+
+
+def test_a_refused_pod_that_changes_into_a_good_one_is_dispatched() -> None:
+    brain = Brain()
+    brain.pod("a", refusal="bad quantity")
+    brain.pod("a", shape())
+    brain.shard()
+    assert brain.units() == ["a"]
+
+
+def test_soft_constraints_that_are_not_built_are_counted() -> None:
+    brain = Brain()
+    brain.pod("a", shape(unbuilt_soft=("preferred pod affinity",)))
+    assert brain.machine.statistics.unbuilt_soft == {"preferred pod affinity": 1}
+
+
+def test_growing_label_keys_project_the_pods_anew() -> None:
+    brain = Brain()
+    brain.pod("a", labels=(("app", "x"), ("pod-index", "0")))
+    brain.pod("b", labels=(("app", "y"), ("pod-index", "1")))
+    assert len([s for s in brain.machine.shapes.by_number.values() if s.refs]) == 1
+    brain.machine.label_keys(("app",), brain.now)
+    brain.machine.validate()
+    shapes = [s.shape for s in brain.machine.shapes.by_number.values() if s.refs]
+    assert sorted(s.labels for s in shapes if s) == [(("app", "x"),), (("app", "y"),)]
+    brain.pod("c", labels=(("app", "x"),))
+    assert brain.machine.pods.records["c"].shape is brain.machine.pods.records["a"].shape  # type: ignore[index]
