@@ -1,7 +1,7 @@
 """Gathering single items into batches: a message costs ten times what an item in it does.
 
-The consumer asks for the next batch when it is free, so whatever arrives while it is busy is the next batch; only
-an idle consumer lingers, a millisecond or two, for company.
+The consumer asks for the next batch when it is free, so whatever arrives while it is busy is the
+next batch; only an idle consumer lingers, a millisecond or two, for company.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 class Batcher(Generic[T]):
-    """A queue that gives batches. Its depth is bounded by what its producers are allowed to hold (credits)."""
+    """A queue that gives batches. Its depth is bounded by what its producers are allowed to hold
+    (credits)."""
 
     def __init__(self, *, enough: int = 64, limit: int = 256, linger_s: float = 0.002) -> None:
         assert 0 < enough <= limit
@@ -48,7 +49,8 @@ class Batcher(Generic[T]):
             self._plenty.set()
 
     async def next(self) -> list[T]:
-        """Wait for at least one item; then for ``enough`` of them or the linger, whichever is first."""
+        """Wait for at least one item; then for ``enough`` of them or the linger, whichever is
+        first."""
         while not self._items:
             self._some.clear()
             await self._some.wait()

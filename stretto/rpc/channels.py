@@ -1,9 +1,9 @@
 """The dialling end: streams, and finding the leader behind a name.
 
-A headless service resolves to the addresses of the active process and its standbys. :class:`Dialer` opens the
-stream at all of them at once and keeps the one that greets; the others answer "not leader" or nothing. No
-Kubernetes access is needed for that (design §3). A stream owns its channel, hence its connection: what one
-stream does cannot stall or cut another.
+A headless service resolves to the addresses of the active process and its standbys. :class:`Dialer`
+opens the stream at all of them at once and keeps the one that greets; the others answer "not
+leader" or nothing. No Kubernetes access is needed for that (design §3). A stream owns its channel,
+hence its connection: what one stream does cannot stall or cut another.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ LAST_DELAY_S = 2.0
 
 
 class Backoff:
-    """Delays between attempts: doubling from 100 ms to 2 s, each shortened at random by up to a half so that
-    many peers do not knock in step."""
+    """Delays between attempts: doubling from 100 ms to 2 s, each shortened at random by up to a
+    half so that many peers do not knock in step."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -71,8 +71,8 @@ class Backoff:
 class Stream(Generic[Out, In]):
     """One open stream: send ``Out``, iterate over ``In``.
 
-    The iteration ends when the peer ends the stream in good order or after :meth:`close`; it raises PeerGone
-    when the stream breaks and WireError on a malformed message.
+    The iteration ends when the peer ends the stream in good order or after :meth:`close`; it raises
+    PeerGone when the stream breaks and WireError on a malformed message.
     """
 
     def __init__(
@@ -176,7 +176,8 @@ async def open_stream(
 ) -> Stream[Out, In]:
     """Open a conversation and send its first message; the stream owns the channel from then on."""
     if service.one_request:
-        call: Any = channel.unary_stream(service.path)(service.encode_request(first))
+        begin: Any = channel.unary_stream(service.path)
+        call = begin(service.encode_request(first))
         return Stream(service, call, channel=channel, peer=peer)
     stream = Stream(service, channel.stream_stream(service.path)(), channel=channel, peer=peer)
     await stream.send(first)
@@ -216,7 +217,8 @@ class Dialer:
     ) -> tuple[Stream[Out, In], In]:
         """Try until the leader greets; give the stream and the greeting.
 
-        ``first`` makes the first message; it is called for each address of each attempt. Cancel to give up.
+        ``first`` makes the first message; it is called for each address of each attempt. Cancel to
+        give up.
         """
         backoff = Backoff(self._rng)
         while True:

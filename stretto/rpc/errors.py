@@ -9,11 +9,11 @@ class RpcError(Exception):
     """Base of what goes wrong on a stream in normal life; the caller reconnects."""
 
 
-class PeerGone(RpcError):
+class PeerGone(RpcError):  # noqa: N818  a result in normal life, not an error
     """The stream broke or could not be opened; the text names the peer and the reason."""
 
 
-class NotLeader(RpcError):
+class NotLeader(RpcError):  # noqa: N818
     """The peer is a standby."""
 
     def __init__(self, leader: str) -> None:

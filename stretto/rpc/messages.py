@@ -3,13 +3,13 @@
 Rules that both ends of a stream keep:
 
 * The first message of a client says who it is; the server answers **at once** with a *greeting*: a
-  message that carries its epoch (empty otherwise), or ``not_leader`` after which it ends the stream.
-  The dialler takes the address that greets. Greetings: Work ``ToShard(dispatcher_epoch=…)``, Follow
-  FULL_BEGIN, DELTA or HEARTBEAT, Propose ``VerdictBatch(binder_epoch=…)``, Outcomes
-  ``OutcomeBatch(binder_epoch=…, owned=…)``.
-* ``shape`` numbers (of members and of unplaceable answers) belong to the stream they travel on, except on
-  Follow, where they belong to the Binder's epoch. A definition comes in the same message as its first use
-  or in an earlier one.
+  message that carries its epoch (empty otherwise), or ``not_leader`` after which it ends the
+  stream. The dialler takes the address that greets. Greetings: Work
+  ``ToShard(dispatcher_epoch=…)``, Follow FULL_BEGIN, DELTA or HEARTBEAT, Propose
+  ``VerdictBatch(binder_epoch=…)``, Outcomes ``OutcomeBatch(binder_epoch=…, owned=…)``.
+* ``shape`` numbers (of members and of unplaceable answers) belong to the stream they travel on,
+  except on Follow, where they belong to the Binder's epoch. A definition comes in the same message
+  as its first use or in an earlier one.
 * ``not_leader`` is None, or the identity or address of the active one ("" when unknown).
 """
 
@@ -46,7 +46,7 @@ class ShardHello:
     protocol: int = PROTOCOL
 
 
-# ---------------------------------------------------------------------------------------------- Work
+# --------------------------------------------------------------------------------------------- Work
 @dataclass(slots=True)
 class FromShard:
     """A shard to the dispatcher."""
@@ -71,7 +71,7 @@ class ToShard:
     not_leader: str | None = None
 
 
-# -------------------------------------------------------------------------------------------- Follow
+# ------------------------------------------------------------------------------------------- Follow
 class FollowKind(enum.IntEnum):
     """What a message of the log means."""
 
@@ -108,7 +108,7 @@ class FollowMessage:
     """Sender's wall clock (milliseconds since 1970), for the lag metric only."""
 
 
-# ------------------------------------------------------------------------------------------- Propose
+# ------------------------------------------------------------------------------------------ Propose
 @dataclass(slots=True)
 class ProposalBatch:
     """A shard to the Binder."""
@@ -131,7 +131,7 @@ class VerdictBatch:
     not_leader: str | None = None
 
 
-# ------------------------------------------------------------------------------------------ Outcomes
+# ----------------------------------------------------------------------------------------- Outcomes
 @dataclass(slots=True)
 class OutcomeRequest:
     """The dispatcher to the Binder."""

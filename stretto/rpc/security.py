@@ -1,7 +1,9 @@
-"""Who may talk to whom: mutual TLS from files, or plain text where that was allowed in so many words.
+"""Who may talk to whom: mutual TLS from files, or plain text where that was allowed in so many
+words.
 
-A scheduler's streams carry the right to bind pods, so plain text is for the loopback interface. Elsewhere it
-needs ``insecure`` (a mesh or a network policy does the rest); without either the process refuses to start.
+A scheduler's streams carry the right to bind pods, so plain text is for the loopback interface.
+Elsewhere it needs ``insecure`` (a mesh or a network policy does the rest); without either the
+process refuses to start.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from stretto.rpc.errors import RpcConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """The certificate, its key and the authority that signed the peers' certificates (PEM files)."""
+    """The certificate, its key and the authority that signed the peers' certificates (PEM
+    files)."""
 
     insecure: bool = False
     """Plain text allowed beyond loopback."""

@@ -1,8 +1,8 @@
 """The serving end: a grpc.aio server in read/write style with the limits that all processes share.
 
-Handlers get an iterator of decoded messages and a ``send``. Bytes are decoded here and not by grpc, so that a
-malformed message ends the stream of that peer with INVALID_ARGUMENT and a sentence, and nobody else's.
-Messages that many peers get (Follow) may be sent as bytes that were encoded once.
+Handlers get an iterator of decoded messages and a ``send``. Bytes are decoded here and not by grpc,
+so that a malformed message ends the stream of that peer with INVALID_ARGUMENT and a sentence, and
+nobody else's. Messages that many peers get (Follow) may be sent as bytes that were encoded once.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
 Handler = Callable[[AsyncIterator[Req], Callable[[Resp], Awaitable[None]], str], Awaitable[None]]
-"""(messages of the peer, send, the peer's address). The stream ends when it returns. When the peer goes away
-it is cancelled; when the peer is merely done sending, the iterator ends."""
+"""(messages of the peer, send, the peer's address). The stream ends when it returns. When the peer
+goes away it is cancelled; when the peer is merely done sending, the iterator ends."""
 FollowSend = Callable[[FollowMessage | bytes], Awaitable[None]]
 FollowHandler = Callable[[AsyncIterator[FollowRequest], FollowSend, str], Awaitable[None]]
 
@@ -63,7 +63,8 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class RpcServer:
-    """Listens on one address; register handlers with the ``add_…`` functions before :meth:`start`."""
+    """Listens on one address; register handlers with the ``add_…`` functions before
+    :meth:`start`."""
 
     def __init__(self, listen: str, *, security: Security) -> None:
         self.listen = listen
@@ -83,7 +84,7 @@ class RpcServer:
             async def answer(request: bytes, context: Any) -> None:
                 await self._run(service, handler, context, first=request)
 
-            entry = grpc.unary_stream_rpc_method_handler(answer)
+            entry: Any = grpc.unary_stream_rpc_method_handler(answer)
         else:
 
             async def converse(_requests: Any, context: Any) -> None:
@@ -124,7 +125,7 @@ class RpcServer:
         except OSError as error:
             reason = "the port is in use"
             if error.errno != errno.EADDRINUSE:
-                reason = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
+                reason = os.strerror(error.errno) if error.errno else str(error)
             raise self._cannot_listen(reason) from None
 
     def _cannot_listen(self, reason: str) -> RpcConfigError:

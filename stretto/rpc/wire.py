@@ -1,7 +1,8 @@
 """What all wire modules share: columns with their short forms, enums, shape definitions, checks.
 
-A column of n units has n entries, or one entry that stands for all, or none where all hold the default. Filling
-and reading whole lists keeps a unit at about a microsecond a side; a message object per unit would cost three.
+A column of n units has n entries, or one entry that stands for all, or none where all hold the
+default. Filling and reading whole lists keeps a unit at about a microsecond a side; a message
+object per unit would cost three.
 """
 
 from __future__ import annotations

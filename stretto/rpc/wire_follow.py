@@ -1,4 +1,5 @@
-"""Follow: the Binder's log ↔ bytes. The Binder encodes a step once and sends the same bytes to every follower."""
+"""Follow: the Binder's log ↔ bytes. The Binder encodes a step once and sends the same bytes to
+every follower."""
 
 from __future__ import annotations
 
@@ -43,19 +44,19 @@ def decode_follow_request(data: bytes) -> FollowRequest:
 
 def encode_follow(delta: Delta, kind: FollowKind = FollowKind.DELTA, *, stamp_ms: int = 0) -> bytes:
     """One step of the log, ready for every follower's stream."""
-    return _fill(delta, kind, stamp_ms).SerializeToString()
+    return bytes(_fill(delta, kind, stamp_ms).SerializeToString())
 
 
 def encode_follow_message(message: FollowMessage) -> bytes:
     """FollowMessage → bytes; for messages that one follower gets, such as "not leader"."""
     wire = _fill(message.delta, message.kind, message.stamp_ms)
     put_not_leader(wire, message.not_leader)
-    return wire.SerializeToString()
+    return bytes(wire.SerializeToString())
 
 
 def _fill(delta: Delta, kind: FollowKind, stamp_ms: int) -> Any:
     wire: Any = pb.FollowBatch(
-        epoch=delta.epoch, sequence=delta.sequence, kind=int(kind), stamp_ms=stamp_ms
+        epoch=delta.epoch, sequence=delta.sequence, kind=pb.FollowKind.Name(kind), stamp_ms=stamp_ms
     )
     put_shapes(wire.shapes, delta.shapes)
     for change in delta.nodes:

@@ -1,4 +1,5 @@
-"""Units ↔ columns. Units of one pod, which are nearly all, take a path without per-unit member lists."""
+"""Units ↔ columns. Units of one pod, which are nearly all, take a path without per-unit member
+lists."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def _get_members(wire: Any, ids: list[UnitId], total: int, field: str) -> list[M
     if total > len(wire.pod_name):
         # Before any list is made: a count from the wire must not decide how much memory is taken.
         raise WireError(
-            f"{field}.member_count adds up to {total}, but pod_name has {len(wire.pod_name)} entries"
+            f"{field}.member_count adds up to {total}; pod_name has {len(wire.pod_name)} entries"
         )
     uids: list[str] = list(wire.pod_uid) if wire.pod_uid else list(ids)
     return list(

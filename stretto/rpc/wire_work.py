@@ -129,7 +129,7 @@ def _get_unplaceable(wire: Any) -> list[Unplaceable]:
     numbers = full(wire.diagnosis, count, 0, "UnplaceableBatch.diagnosis")
     if numbers and max(numbers) >= len(diagnoses):
         raise WireError(
-            f"UnplaceableBatch.diagnosis is {max(numbers)}, but there are {len(diagnoses)} diagnoses"
+            f"UnplaceableBatch.diagnosis is {max(numbers)} of {len(diagnoses)} diagnoses"
         )
     return list(
         map(
