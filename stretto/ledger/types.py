@@ -1,0 +1,187 @@
+"""Records, answers and errors of the ledger."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stretto.model.errors import OperatorError
+from stretto.model.unit import Attempt
+
+SCHEMA = 1
+"""Raised whenever the meaning of a key changes; a ledger of another schema is refused."""
+MAX_AMOUNT = 2**53 - 1
+MAX_MEMBERS = 256
+"""Members a unit may have in one call; larger ones hold the server up for everybody."""
+
+NO_ATTEMPT = Attempt(0, 0)
+Lines = tuple[tuple[str, int], ...]
+"""(resource, amount) pairs, amounts in base units (cpu in milli), "pods" included."""
+
+
+class ReserveKind(enum.IntEnum):
+    """The ledger's answer for a unit."""
+
+    GRANTED = 1
+    NO_FIT = 2
+    SUPERSEDED = 3
+    HELD = 4
+    NODE_MISSING = 5
+    FLAGGED = 6
+    """A node of the unit is frozen."""
+
+
+class EntryState(enum.IntEnum):
+    """How far a reservation has come."""
+
+    RESERVED = 1
+    BINDING = 2
+    BOUND = 3
+
+
+class OpCode(enum.IntEnum):
+    """Steps of a reservation after it was granted."""
+
+    BINDING = 1
+    BOUND = 2
+    FREE = 3
+    REBASE = 4
+    FORGET_UNIT = 5
+    ADOPT = 6
+    """Take a pod that is bound in truth as a BOUND entry, without asking for room."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMember:
+    """A pod of a unit and what it takes of which node."""
+
+    pod_uid: str
+    node_uid: str
+    resource_version: int
+    lines: Lines
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerUnit:
+    """What is reserved whole or not at all."""
+
+    unit_id: str
+    attempt: Attempt
+    members: tuple[LedgerMember, ...]
+
+
+class ReserveReply(NamedTuple):
+    """Answer for a unit; ``node_uid`` and ``detail`` say what it was lost to (resource, state)."""
+
+    kind: ReserveKind
+    node_uid: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAccount:
+    """What the ledger must know of a node; ``used`` is the ledger's own business."""
+
+    node_uid: str
+    name: str
+    allocatable: Mapping[str, int]
+    foreign: Mapping[str, int] = field(default_factory=dict)
+    """Held by pods that have no entry: bound by others, static pods."""
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerOp:
+    """One step of :class:`OpCode`; ``member`` and ``unit_id`` only where the step needs them."""
+
+    code: OpCode
+    uid: str
+    resource_version: int = 0
+    node_uid: str = ""
+    unit_id: str = ""
+    attempt: Attempt = NO_ATTEMPT
+    lines: Lines = ()
+
+    @classmethod
+    def binding(cls, uid: str) -> LedgerOp:
+        """The bind is about to be sent."""
+        return cls(OpCode.BINDING, uid)
+
+    @classmethod
+    def bound(cls, uid: str) -> LedgerOp:
+        """The bind has been seen in the watch."""
+        return cls(OpCode.BOUND, uid)
+
+    @classmethod
+    def free(cls, uid: str) -> LedgerOp:
+        """The pod is gone, fenced, or finished: give its room back."""
+        return cls(OpCode.FREE, uid)
+
+    @classmethod
+    def rebase(cls, uid: str, resource_version: int) -> LedgerOp:
+        """Accept a newer resourceVersion for the bind."""
+        return cls(OpCode.REBASE, uid, resource_version=resource_version)
+
+    @classmethod
+    def forget_unit(cls, unit_id: str) -> LedgerOp:
+        """The Dispatcher has acknowledged the outcome: drop the idempotency record."""
+        return cls(OpCode.FORGET_UNIT, unit_id)
+
+    @classmethod
+    def adopt(cls, member: LedgerMember, *, unit_id: str, attempt: Attempt) -> LedgerOp:
+        """Take a bound pod as an entry."""
+        return cls(
+            OpCode.ADOPT, member.pod_uid, member.resource_version, member.node_uid, unit_id,
+            attempt, member.lines,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A reservation as the ledger holds it."""
+
+    pod_uid: str
+    node_uid: str
+    unit_id: str
+    attempt: Attempt
+    epoch: int
+    """Of the Binder that reserved it (or rebased it last)."""
+    resource_version: int
+    state: EntryState
+    lines: Lines
+
+
+@dataclass(frozen=True, slots=True)
+class InstallReply:
+    """What a new Binder finds."""
+
+    generation: str
+    intact: bool
+    """The ledger existed with this owner; False: it was empty and a new generation began."""
+    previous_epoch: int
+    open_entries: int
+    """Entries in all, of every state."""
+
+
+class LedgerError(OperatorError):
+    """Base of everything the ledger refuses."""
+
+    exit_code = 2
+
+
+class LedgerFenced(LedgerError):  # noqa: N818 (a state of ours, said as such)
+    """Another Binder with a later epoch has taken the ledger: stop."""
+
+
+class LedgerGap(LedgerError):  # noqa: N818
+    """The ledger lost acknowledged writes, or was emptied: rebuild before the next bind."""
+
+
+class LedgerUnavailable(LedgerError):  # noqa: N818
+    """No answer; whether the call took effect is unknown. It is sent again under its number."""
+
+
+class LedgerRefused(LedgerError):  # noqa: N818
+    """The server must not hold a ledger as it is: it evicts, is too old, or is someone else's."""

@@ -1,0 +1,105 @@
+"""The Lua script and its Python twin: same replies, same records, after every call."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stretto.ledger.client import Ledger
+from stretto.ledger.requests import decode
+from stretto.ledger.twin import LedgerTwin
+from stretto.ledger.types import LedgerMember, LedgerOp, LedgerUnit, NodeAccount
+from stretto.model.unit import Attempt
+
+OWNERS = itertools.count()
+PODS = [f"pod-{i}" for i in range(8)]
+NODES = [f"node-{i}" for i in range(3)]
+RESOURCES = ["cpu", "memory", "pods", "example.com/gpu"]
+
+amounts = st.one_of(st.integers(0, 5), st.sampled_from([2**53 - 1, 2**53, 2**60]))
+lines = st.lists(st.tuples(st.sampled_from(RESOURCES), amounts), max_size=4).map(
+    lambda pairs: tuple(dict(pairs).items())
+)
+members = st.builds(
+    LedgerMember, st.sampled_from(PODS), st.sampled_from([*NODES, "absent"]),
+    st.integers(1, 2**53 - 1), lines,
+)  # fmt: skip
+attempts = st.builds(Attempt, st.integers(1, 2), st.integers(1, 3))
+units = st.builds(
+    LedgerUnit, st.sampled_from(["u1", "u2", "u3"]), attempts,
+    st.lists(members, min_size=1, max_size=3, unique_by=lambda m: m.pod_uid).map(tuple),
+)  # fmt: skip
+uids = st.sampled_from(PODS)
+ops = st.one_of(
+    st.builds(LedgerOp.binding, uids), st.builds(LedgerOp.bound, uids),
+    st.builds(LedgerOp.free, uids), st.builds(LedgerOp.rebase, uids, st.integers(1, 99)),
+    st.builds(LedgerOp.forget_unit, st.sampled_from(["u1", "u2"])),
+    st.builds(
+        lambda member, attempt: LedgerOp.adopt(member, unit_id="u9", attempt=attempt),
+        st.builds(
+            LedgerMember, uids, st.sampled_from(NODES), st.integers(1, 99),
+            st.just((("cpu", 1), ("pods", 1))),
+        ),
+        attempts,
+    ),
+)  # fmt: skip
+rooms = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 6), max_size=4)
+accounts = st.builds(
+    NodeAccount, st.sampled_from(NODES), st.just("name"), rooms, rooms, st.booleans()
+)
+calls = st.one_of(
+    st.tuples(st.just("reserve"), st.lists(units, max_size=4)),
+    st.tuples(st.just("transition"), st.lists(ops, max_size=5)),
+    st.tuples(
+        st.just("set_nodes"),
+        st.lists(accounts, min_size=1, max_size=3, unique_by=lambda a: a.node_uid),
+    ),
+    st.tuples(st.just("remove"), st.lists(st.sampled_from(NODES), min_size=1, max_size=1)),
+)  # fmt: skip
+
+
+def server_dump(connection: redis.Redis, owner: str) -> dict[str, dict[str, Any]]:
+    tag = f"{{stretto:{owner}}}"
+    dump = {}
+    for part in ("nodes", "pods", "units"):
+        raw = connection.hgetall(f"{tag}:{part}")
+        dump[part] = {key.decode(): decode(value) for key, value in raw.items()}
+    return dump
+
+
+async def compare(url: str, script: list[tuple[str, Any]]) -> None:
+    owner = f"differential-{next(OWNERS)}"
+    twin = LedgerTwin(owner=owner)
+    ledger = await Ledger.open(url, owner=owner)
+    connection = redis.Redis.from_url(url)
+    try:
+        await ledger.install(7)
+        twin.install(7)
+        for name, argument in script:
+            if name == "remove":
+                await ledger.set_nodes((), argument)
+                twin.set_nodes((), argument)
+            elif argument:
+                expected = getattr(twin, name)(argument)
+                assert await getattr(ledger, name)(argument) == expected
+            assert server_dump(connection, owner) == twin.dump()
+    finally:
+        connection.close()
+        await ledger.close()
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(script=st.lists(calls, max_size=12))
+@pytest.mark.timeout(120)
+def test_random_calls_give_the_same_replies_and_records(
+    server_url: str, script: list[tuple[str, Any]]
+) -> None:
+    asyncio.run(compare(server_url, script))
