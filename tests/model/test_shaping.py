@@ -1,0 +1,338 @@
+"""Which pods share a shape, and what a shape says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stretto.model.objects import Pod, decode_node, decode_pod
+from stretto.model.shape import HostPort, NodeTerm, PodTerm, Requirement, Toleration, decode_shape
+from stretto.model.shaping import ShapeError, ShapeMaker, normal_image_name, shape_of
+from stretto.snapshot.delta import ImageRow, Taint
+from stretto.snapshot.node_rows import NodeError, node_row_of
+from tests.model.pods import container, pod_of, sidecar
+
+TOKEN = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+
+
+def replica(number: int, **fields: Any) -> Pod:
+    """A pod as controllers make them: what is generated differs, nothing else."""
+    volume = f"kube-api-access-{number}"
+    main = container(
+        {"cpu": "1"},
+        volumeMounts=[{"name": volume, "mountPath": "/var/run"}],
+        env=[{"name": "INDEX", "value": str(number)}],
+    )
+    meta = {
+        "name": f"web-{number}",
+        "uid": f"u{number}",
+        "labels": {"app": "web", "n": f"{number}"},
+    }
+    return pod_of(main, volumes=[{"name": volume, **TOKEN}], metadata=meta, **fields)
+
+
+def test_replicas_share_one_shape_object() -> None:
+    maker = ShapeMaker()
+    assert maker.shape_of(replica(1)) is maker.shape_of(replica(2))
+    assert (maker.hits, maker.misses) == (1, 1)
+
+
+def test_only_labels_that_a_selector_reads_tell_pods_apart() -> None:
+    maker = ShapeMaker()
+    assert maker.shape_of(replica(1), label_keys=("app", "x")).labels == (("app", "web"),)
+    assert maker.shape_of(replica(1), label_keys=("app",)) is maker.shape_of(
+        replica(2), label_keys=("app",)
+    )
+    apart = [maker.shape_of(replica(n), label_keys=("n",)) for n in (1, 2)]
+    assert apart[0].digest != apart[1].digest
+
+
+def test_a_placed_pod_has_the_shape_it_had_while_pending() -> None:
+    maker = ShapeMaker()
+    pending = maker.shape_of(replica(1))
+    running = replica(1, nodeName="node-7", status={"nominatedNodeName": "node-7"})
+    assert maker.shape_of(running, placed=True).digest == pending.digest
+    assert maker.shape_of(running).node_name == "node-7"
+    assert maker.shape_of(running).nominated_node == "node-7"
+
+
+DIFFERENCES: list[dict[str, Any]] = [
+    {"priority": 5},
+    {"schedulerName": "other"},
+    {"preemptionPolicy": "Never"},
+    {"nodeSelector": {"a": "b"}},
+    {"tolerations": [{"key": "a", "operator": "Exists"}]},
+    {"overhead": {"cpu": "1"}},
+    {"resources": {"requests": {"cpu": "2"}}},
+    {"initContainers": [container({"cpu": "9"})]},
+    {"metadata": {"namespace": "other"}},
+    {"status": {"containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "7"}}]}},
+    {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "x"}}]},
+    {"resourceClaims": [{"name": "gpu"}]},
+    {"hostNetwork": True, "hostUsers": False},
+]
+
+
+@pytest.mark.parametrize("fields", DIFFERENCES)
+def test_what_scheduling_reads_makes_another_shape(fields: dict[str, Any]) -> None:
+    maker = ShapeMaker()
+    plain = maker.shape_of(pod_of(container({"cpu": "1"})))
+    other = maker.shape_of(pod_of(container({"cpu": "1"}), **fields))
+    assert other.digest != plain.digest
+    assert decode_shape(other.encoded) == other
+
+
+def test_tolerations_are_canonical() -> None:
+    first = {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    second = {"key": "b", "value": "v"}
+    shapes = [
+        shape_of(pod_of(container(), tolerations=t))
+        for t in ([first, second], [second, first, {**first, "tolerationSeconds": 5}])
+    ]
+    assert shapes[0].digest == shapes[1].digest
+    assert shapes[0].tolerations == (
+        Toleration("a", "Exists", "", "NoExecute"),
+        Toleration("b", "Equal", "v", ""),
+    )
+
+
+def test_node_affinity() -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
+    field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    affinity = {
+        "nodeAffinity": {
+            required: {"nodeSelectorTerms": [term, field]},
+            preferred: [{"weight": 3, "preference": term}],
+        }
+    }
+    shape = shape_of(pod_of(container(), affinity=affinity, nodeSelector={"b": "2", "a": "1"}))
+    zone = NodeTerm(expressions=(Requirement("zone", "In", ("a", "b")),))
+    name = NodeTerm(fields=(Requirement("metadata.name", "In", ("n1",)),))
+    assert shape.required_node_terms == (zone, name)
+    assert [(p.weight, p.term) for p in shape.preferred_node_terms] == [(3, zone)]
+    assert shape.node_selector == (("a", "1"), ("b", "2"))
+    empty = {"nodeAffinity": {required: {"nodeSelectorTerms": []}}}
+    assert shape_of(pod_of(container(), affinity=empty)).required_node_terms == ()
+    assert shape_of(pod_of(container())).required_node_terms is None
+
+
+def test_host_ports_of_containers_and_sidecars() -> None:
+    port = {"containerPort": 80, "hostPort": 80}
+    shape = shape_of(
+        pod_of(
+            container(ports=[port, {"containerPort": 1}, {"hostPort": 53, "protocol": "UDP"}]),
+            initContainers=[
+                sidecar({}, ports=[{"hostPort": 81, "hostIP": "10.0.0.1"}]),
+                container(ports=[{"hostPort": 82}]),
+            ],
+        )
+    )
+    assert shape.host_ports == (
+        HostPort("TCP", "0.0.0.0", 80),
+        HostPort("TCP", "10.0.0.1", 81),
+        HostPort("UDP", "0.0.0.0", 53),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "normal"),
+    [
+        ("app", "app:latest"),
+        ("app:v1", "app:v1"),
+        ("host:5000/app", "host:5000/app:latest"),
+        ("host:5000/app:v1", "host:5000/app:v1"),
+        ("app@sha256:ab", "app@sha256:ab"),
+    ],
+)
+def test_image_names(name: str, normal: str) -> None:
+    assert normal_image_name(name) == normal
+
+
+def test_images_of_all_kinds_count() -> None:
+    shape = shape_of(
+        pod_of(
+            container(image="b"),
+            initContainers=[container(image="a")],
+            volumes=[{"name": "m", "image": {"reference": "c:1"}}],
+        )
+    )
+    assert shape.images == ("a:latest", "b:latest", "c:1")
+    assert shape.image_containers == 3
+
+
+FREE = [
+    "configMap", "secret", "projected", "emptyDir", "downwardAPI", "hostPath", "csi", "nfs",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FREE)
+def test_volumes_that_constrain_nothing(kind: str) -> None:
+    assert shape_of(pod_of(container(), volumes=[{"name": "v", kind: {}}])).unbuilt_hard == ()
+
+
+def pod_affinity(kind: str, strength: str, term: Any) -> dict[str, Any]:
+    return {kind: {f"{strength}DuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+RESTART = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}
+HARD = [
+    (
+        {"affinity": pod_affinity("podAffinity", "required", TERM)},
+        "InterPodAffinity: required pod affinity",
+    ),
+    (
+        {"affinity": pod_affinity("podAntiAffinity", "required", TERM)},
+        "InterPodAffinity: required pod anti-affinity",
+    ),
+    (
+        {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
+        "PodTopologySpread: DoNotSchedule constraint",
+    ),
+    (
+        {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "x"}}]},
+        'VolumeBinding: persistentVolumeClaim "x"',
+    ),
+    ({"volumes": [{"name": "d", "ephemeral": {}}]}, "VolumeBinding: ephemeral volume"),
+    ({"volumes": [{"name": "d", "rbd": {}}]}, "VolumeRestrictions: rbd volume"),
+    ({"resourceClaims": [{"name": "g"}]}, "DynamicResources: resource claim"),
+    ({"schedulingGroup": {"podGroupName": "g"}}, "GangScheduling: pod group"),
+    (
+        {"hostNetwork": True, "hostUsers": False},
+        "NodeDeclaredFeatures: UserNamespacesHostNetworkSupport",
+    ),
+    (
+        {"initContainers": [container(restartPolicyRules=[RESTART])]},
+        "NodeDeclaredFeatures: RestartAllContainersOnContainerExits",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "name"), HARD)
+def test_hard_constraints_that_are_not_built_are_named(fields: dict[str, Any], name: str) -> None:
+    assert shape_of(pod_of(container(), **fields)).unbuilt_hard == (name,)
+
+
+def test_soft_constraints_that_are_not_built_are_named() -> None:
+    shape = shape_of(
+        pod_of(
+            container(),
+            affinity=pod_affinity("podAntiAffinity", "preferred", {"weight": 1}),
+            topologySpreadConstraints=[{"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}],
+        )
+    )
+    assert shape.unbuilt_hard == ()
+    assert shape.unbuilt_soft == (
+        "InterPodAffinity: preferred pod anti-affinity",
+        "PodTopologySpread: ScheduleAnyway constraint",
+    )
+
+
+def test_anti_affinity_terms_are_resolved() -> None:
+    web = (Requirement("app", "In", ("web",)),)
+
+    def term(**more: Any) -> PodTerm:
+        affinity = pod_affinity("podAntiAffinity", "required", TERM | more)
+        (found,) = shape_of(pod_of(container(), affinity=affinity)).anti_affinity
+        return found
+
+    assert term() == PodTerm("zone", ("default",), None, web)
+    assert term(namespaces=["b", "a"]) == PodTerm("zone", ("a", "b"), None, web)
+    assert term(namespaceSelector={}) == PodTerm("zone", (), (), web)
+    assert term(labelSelector=None).selector is None
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"affinity": "x"}, "spec.affinity"),
+    ({"tolerations": {}}, "spec.tolerations"),
+    ({"nodeSelector": {"a": 1}}, "spec.nodeSelector"),
+    ({"topologySpreadConstraints": [1]}, "spec.topologySpreadConstraints"),
+    ({"overhead": {"cpu": "9" * 5000}}, "spec.overhead[cpu]"),
+    (
+        {
+            "affinity": pod_affinity(
+                "podAntiAffinity",
+                "required",
+                {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}},
+            )
+        },
+        "spec.affinity.podAntiAffinity",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "where"), BAD)
+def test_bad_parts_name_the_field_in_one_line(fields: dict[str, Any], where: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        ShapeMaker().shape_of(pod_of(container(), **fields))
+    assert str(caught.value).startswith(where)
+    assert "\n" not in str(caught.value)
+
+
+def test_null_parts_are_absent_parts() -> None:
+    nulls = dict.fromkeys(
+        ["affinity", "tolerations", "nodeSelector", "overhead", "resources", "volumes"]
+    )
+    assert shape_of(pod_of(container(), **nulls)).digest == shape_of(pod_of(container())).digest
+
+
+def test_ten_thousand_labels_and_long_names() -> None:
+    labels = {f"example.com/key-{i}": "v" * 63 for i in range(10_000)}
+    pod = pod_of(container(), metadata={"name": "n" * 253, "labels": labels})
+    keys = tuple(sorted(labels))
+    assert len(shape_of(pod, label_keys=keys).labels) == 10_000
+
+
+def test_the_memory_is_bounded_in_entries_and_bytes() -> None:
+    maker = ShapeMaker(entries=10, bytes_limit=20_000)
+    for n in range(50):
+        maker.shape_of(pod_of(container({"cpu": f"{n}m"})))
+    assert maker.statistics()["entries"] == 10
+    for n in range(50):
+        maker.shape_of(pod_of(container(), nodeSelector={"a": "x" * 5000 + str(n)}))
+    assert maker.statistics()["entries"] < 5
+    assert maker.statistics()["bytes"] <= 20_000
+
+
+@given(st.permutations(["a", "b", "c"]), st.integers(0, 3), st.booleans())
+def test_remembered_equals_made_anew(order: list[str], millis: int, placed: bool) -> None:
+    maker = ShapeMaker()
+    pod = pod_of(
+        container({"cpu": f"{millis}m"}),
+        nodeSelector=dict.fromkeys(order, "1"),
+        nodeName=order[0],
+    )
+    maker.shape_of(pod, placed=placed)
+    assert maker.shape_of(pod, placed=placed) == shape_of(pod, placed=placed)
+    assert maker.hits == 1
+
+
+def test_a_node_becomes_a_row() -> None:
+    node = decode_node(
+        b'{"metadata":{"name":"n1","uid":"u1","labels":{"b":"2","a":"1"}},"spec":{"unschedulable":'
+        b'true,"taints":[{"key":"k","effect":"NoSchedule"}]},"status":{"allocatable":{"pods":"110",'
+        b'"cpu":"3920m","memory":"1Gi"},"images":[{"names":["x:1"],"sizeBytes":7}]}}'
+    )
+    row = node_row_of(node)
+    assert row.labels == (("a", "1"), ("b", "2"))
+    assert row.taints == (Taint("k", "", "NoSchedule"),)
+    assert row.allocatable == (("cpu", 3920), ("memory", 2**30), ("pods", 110))
+    assert row.images == (ImageRow(("x:1",), 7),)
+    assert row.unschedulable
+
+
+def test_a_node_with_a_hostile_amount_is_named() -> None:
+    node = decode_node(b'{"metadata":{"name":"n1"},"status":{"allocatable":{"cpu":"1e99"}}}')
+    with pytest.raises(NodeError, match=r"node n1: status\.allocatable\[cpu\]"):
+        node_row_of(node)
+
+
+def test_a_pod_needs_next_to_nothing() -> None:
+    shape = shape_of(decode_pod(b"{}"))
+    assert shape.requests == ()
+    assert shape.image_containers == 0
