@@ -228,6 +228,16 @@ class _Reader:
         _add(found, self._overhead)
         return found
 
+    def scored(self) -> Nano:
+        """What NodeResourcesFit's scorer sees the pod ask for.
+
+        Upstream builds that scorer without the settings for pod-level requests and for statuses
+        (1.37.2, NewFit), so it reads the containers' specs only.
+        """
+        found = self._from(lambda c: c.spec, _DEFAULTS)
+        _add(found, self._overhead)
+        return found
+
 
 def _pod_level(name: str) -> bool:
     """Resources that pod-level requests may name."""
@@ -255,7 +265,7 @@ def read_requests(pod: Pod) -> PodRequests:
     return PodRequests(
         amounts={name: amount_of(name, n) for name, n in total.items()},
         nonzero=_pair(nonzero),
-        score=_pair(defaulted),
+        score=_pair(reader.scored()),
     )
 
 

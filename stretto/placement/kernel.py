@@ -156,8 +156,6 @@ class Kernel:
             own = self._own[self._snapshot.partition[np.array(others, dtype=np.int64)]].tolist()
             pairs = list(zip(others, own, strict=True))
             others = [r for r, mine in pairs if mine] + [r for r, mine in pairs if not mine]
-        taken = set(rows)
-        others = [row for row in others if row not in taken]
         many = len(others)
         take = min(spares, many)
         return [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stretto.model.shape import PodTerm, Requirement, Shape
-from stretto.placement.profiles import Profile
+from stretto.placement.profiles import FILTERS, Profile
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import ANTI_AFFINITY_TERM, NAMESPACE, decode_labels, decode_term
 
@@ -51,7 +51,10 @@ class Refusals:
     def _answer(self, shape: Shape, profile: Profile | None) -> str:
         if profile is None:
             return f"there is no profile for schedulerName {shape.profile}"
-        unbuilt = (*shape.unbuilt_hard, *profile.unbuilt_hard)
+        off = (name for name in FILTERS if name not in profile.unbuilt_filters)
+        disabled = tuple(f"{name}:" for name in off)
+        asked = (text for text in shape.unbuilt_hard if not text.startswith(disabled))
+        unbuilt = (*asked, *profile.unbuilt_hard)
         if unbuilt:
             return f"not supported by this release: {', '.join(unbuilt)}"
         for term in self._terms:

@@ -78,6 +78,8 @@ class Snapshot:
         """Allocatable amounts prepared for division."""
         self.ports = PortTable()
         self.images = ImageTable(capacity=_FIRST_CAPACITY)
+        self.derived: dict[tuple[str, ...], object] = {}
+        """What readers keep beside the columns (refreshed by ``changes``), so that they can share it."""
         self._labels = LabelTable(capacity=_FIRST_CAPACITY)
         self._usages = UsageTable(self.resources)
         self._shapes = ShapeTable(self._usages)

@@ -22,6 +22,8 @@ from stretto.placement.resource_scoring import (
 from stretto.snapshot.columns import Snapshot
 
 NAME = "NodeResourcesBalancedAllocation"
+_FEW = 8
+"""Up to this many changed rows are refreshed one by one."""
 
 
 def _evenness(fractions: list[Floats]) -> Floats:
@@ -63,6 +65,65 @@ def _evenness_row(fractions: list[float]) -> int:
     return int((1 - std) * MAX_SCORE)
 
 
+class Before:
+    """S without the pod, kept per set of resources: the same for every shape, refreshed by changed rows.
+
+    Only right where every node has all of the resources; otherwise the scorer computes it itself.
+    """
+
+    def __init__(self, snapshot: Snapshot, items: list[ScoredResource]) -> None:
+        self._snapshot = snapshot
+        self._items = items
+        self._stamp = -1
+        self._values: Floats = np.zeros(0)
+
+    @classmethod
+    def on(cls, snapshot: Snapshot, items: list[ScoredResource]) -> Before:
+        """The one of a snapshot for these resources."""
+        key = (NAME, *(item.column.name for item in items))
+        found = snapshot.derived.get(key)
+        if found is None:
+            found = snapshot.derived[key] = cls(snapshot, items)
+        assert isinstance(found, cls)
+        return found
+
+    def refreshed(self) -> Floats:
+        """float64[rows]."""
+        snapshot = self._snapshot
+        changed = snapshot.changes.since(self._stamp) if self._stamp >= 0 else None
+        if (
+            changed is None
+            or len(self._values) != snapshot.rows
+            or len(changed) * 4 > snapshot.rows
+        ):
+            self._values = self._over(View(snapshot))
+        elif len(changed) <= _FEW:
+            for row in changed:
+                self._values[row] = self.of_row(row)
+        else:
+            rows = np.array(changed, dtype=np.int64)
+            self._values[rows] = self._over(View(snapshot, rows))
+        self._stamp = snapshot.changes.stamp
+        return self._values
+
+    def _over(self, view: View) -> Floats:
+        fractions = []
+        for item in self._items:
+            floats = view.of(self._snapshot.capacities.of(item.column).floats)
+            fractions.append(_fraction(view.of(item.used.used), floats))
+        return _evenness(fractions)
+
+    def of_row(self, row: int) -> int:
+        """One row, whatever it has."""
+        fractions = []
+        for column, used, _, _ in self._items:
+            capacity = float(column.alloc_cells[row])
+            if capacity:
+                fraction = float(used.used_cells[row]) / capacity
+                fractions.append(fraction if fraction < 1.0 else 1.0)
+        return _evenness_row(fractions)
+
+
 class BalancedScorer(Scorer):
     """Rates the change of balance that the pod makes."""
 
@@ -71,19 +132,19 @@ class BalancedScorer(Scorer):
     def __init__(self, items: list[ScoredResource], snapshot: Snapshot) -> None:
         self._items = items
         self._snapshot = snapshot
+        self._before = Before.on(snapshot, items)
 
     def raw(self, view: View) -> Numbers:
         """Whole numbers [view.size]."""
         capacities = [self._snapshot.capacities.of(item.column) for item in self._items]
         if len(self._items) < 2 or not all(c.plain for c in capacities):
             return by_presence(view, self._items, self._group)
-        after, before = [], []
+        after = []
         for item, capacity in zip(self._items, capacities, strict=True):
-            used, floats = view.of(item.used.used), view.of(capacity.floats)
-            after.append(_fraction(used + item.request, floats))
-            before.append(_fraction(used, floats))
+            used = view.of(item.used.used)
+            after.append(_fraction(used + item.request, view.of(capacity.floats)))
         score = _evenness(after)
-        score -= _evenness(before)
+        score -= view.of(self._before.refreshed())
         score += MAX_SCORE // 2
         score *= 0.5
         np.floor(score, out=score)
