@@ -229,8 +229,9 @@ class Ledger:
         header = encode([self.owner, SCHEMA, epoch, uuid.uuid4().hex, force_rebuild])
         reply = await self._with_resends(b"install", header, encode([]))
         if reply[0] == b"refused":
+            found = f"{reply[1].decode()} {reply[2].decode()}"
             raise LedgerRefused(
-                f"the ledger at {self.where} has been taken by epoch {reply[1].decode()}, "
+                f"the ledger at {self.where} has {found}, not ours; "
                 "use another server or database, or empty it"
             )
         if reply[0] == b"fenced":
