@@ -109,9 +109,7 @@ def shape(rng: random.Random, *, profile: str = "stretto") -> Shape:
         )
         if rng.random() < 0.4
         else (),
-        host_ports=(
-            HostPort("TCP", rng.choice(("0.0.0.0", "10.0.0.1")), rng.choice((80, 81))),
-        )
+        host_ports=(HostPort("TCP", rng.choice(("0.0.0.0", "10.0.0.1")), rng.choice((80, 81))),)
         if rng.random() < 0.15
         else (),
         images=("img-1:latest", "img-2:latest") if rng.random() < 0.3 else (),

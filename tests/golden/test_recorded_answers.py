@@ -1,0 +1,64 @@
+"""The placement code against recorded answers of kube-scheduler 1.37.2: no difference is allowed."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from stretto.cli.golden import check, run
+
+FOLDER = pathlib.Path(__file__).parent
+WHOLE = ("resources", "taints", "nodeaffinity", "ports", "images")
+
+
+@pytest.mark.parametrize("family", [*WHOLE, "messages", "profiles"])
+def test_recorded_answers_are_met(family):
+    tally = check([FOLDER / f"{family}.jsonl.gz"])[family]
+    assert [str(difference) for difference in tally.differences] == []
+    assert tally.checks > 500
+    if family in WHOLE:
+        assert not tally.skipped
+
+
+def test_a_family_of_plugins_that_are_not_built_is_named_not_passed(tmp_path, capsys):
+    line = (
+        '{"world": {"id": "w", "family": "spread", "pending": ["a/b"], "objects": []},'
+        ' "expect": {"nodes": [], "pods": [{"pod": "a/b"}]}}'
+    )
+    path = tmp_path / "spread.jsonl"
+    path.write_text(line)
+    assert run([str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "not checked: plugins not built" in out
+    assert "1 pods not checked: PodTopologySpread not built" in out
+
+
+def test_a_difference_is_printed_and_fails(tmp_path, capsys):
+    line = (
+        '{"world": {"id": "w", "family": "taints", "pending": ["a/b"], "objects": ['
+        '{"kind": "Node", "metadata": {"name": "n", "uid": "u"}, "status": {"allocatable": {"pods": "1"}}},'
+        '{"kind": "Pod", "metadata": {"namespace": "a", "name": "b"}, "spec": {"containers": [{}]}}]},'
+        ' "expect": {"nodes": ["n"], "pods": [{"pod": "a/b", "preFilter": {"code": "Success"},'
+        ' "filter": [{"code": "Unschedulable", "plugin": "NodePorts", "reasons": ["x"], "nodes": [0]}],'
+        ' "feasible": []}]}}'
+    )
+    path = tmp_path / "taints.jsonl"
+    path.write_text(line)
+    assert run([str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "w a/b n filter: ours None, upstream ('Unschedulable', 'NodePorts', ('x',))" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("{", "cases.jsonl:1: not a golden case"), (None, "there is no such file or folder")],
+)
+def test_unreadable_input_is_one_clear_line(tmp_path, capsys, content, words):
+    path = tmp_path / "cases.jsonl"
+    if content is not None:
+        path.write_text(content)
+    assert run([str(path)]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1

@@ -1,0 +1,176 @@
+"""Deltas: applied one by one, rebuilt from scratch and handed on as a full state give the same snapshot."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from stretto.snapshot.columns import Snapshot, SnapshotError
+from stretto.snapshot.delta import Delta, NodeChange, ObjectRow, decode_node_row
+from tests.placement import worlds
+
+
+def picture(snapshot: Snapshot) -> dict[str, object]:
+    """Everything readers see, by node name instead of row."""
+    found: dict[str, object] = {}
+    for row in range(snapshot.rows):
+        if not snapshot.live[row]:
+            continue
+        amounts = {
+            name: (int(column.alloc[row]), int(column.used[row]))
+            for name, column in snapshot.resources.columns.items()
+            if column.alloc[row] or column.used[row]
+        }
+        ports = {
+            key: dict(sorted(rows[row].items()))
+            for key, rows in snapshot.ports.content().items()
+            if row in rows
+        }
+        zone = snapshot.label_column("zone")
+        found[snapshot.name[row]] = (
+            int(snapshot.node_id[row]), snapshot.node(row), bool(snapshot.frozen[row]), amounts,
+            dict(sorted(snapshot.pods_on(row).items())), dict(sorted(ports.items())),
+            zone.values[zone.ids[row]], snapshot.taint_sets[snapshot.taint_set[row]],
+            bool(snapshot.image_column("img-1:latest")[row]), int(snapshot.uid_hash[row]),
+        )  # fmt: skip
+    return found
+
+
+def history(rng: random.Random, steps: int) -> tuple[Snapshot, list[Delta]]:
+    snapshot = Snapshot()
+    deltas = [Delta(epoch=1, sequence=1)]
+    deltas[0].nodes = [NodeChange(n + 1, worlds.node_row(rng, n)) for n in range(10)]
+    snapshot.apply(deltas[0])
+    known: list[tuple[int, int, int]] = []
+    for _ in range(steps):
+        if rng.random() < 0.2:
+            # Columns that exist early must follow every later change.
+            snapshot.label_column("zone")
+            snapshot.image_column("img-1:latest")
+        delta = worlds.step(rng, snapshot, known)
+        if rng.random() < 0.3:
+            key = str(rng.randint(0, 3))
+            delta.objects.append(
+                ObjectRow("Namespace", key, delta.sequence, b"x", removed=rng.random() < 0.4)
+            )
+        deltas.append(delta)
+        snapshot.apply(delta)
+    return snapshot, deltas
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_deltas_one_by_one_equal_a_full_state(seed):
+    rng = random.Random(seed)
+    snapshot, deltas = history(rng, 60)
+    snapshot.validate()
+
+    replayed, follower = Snapshot(), Snapshot()
+    for delta in deltas:
+        replayed.apply(delta)
+    for chunk in snapshot.full_state(nodes_per_chunk=4):
+        follower.apply(chunk)
+    for other in (replayed, follower):
+        other.validate()
+        assert picture(other) == picture(snapshot)
+        assert other.version == snapshot.version
+        assert other.node_count == snapshot.node_count
+        assert other.objects("Namespace") == snapshot.objects("Namespace")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_tentative_pods_leave_no_trace_and_are_not_handed_on(seed):
+    rng = random.Random(seed)
+    snapshot, _ = history(rng, 20)
+    before = picture(snapshot)
+    added = []
+    for _ in range(15):
+        shape = worlds.shape(rng)
+        row = int(rng.choice(np.flatnonzero(snapshot.live)))
+        snapshot.add_pod(shape, row, count=2)
+        added.append((shape, row))
+    snapshot.validate()
+    follower = Snapshot()
+    for chunk in snapshot.full_state():
+        follower.apply(chunk)
+    assert picture(follower) == before
+    for shape, row in added:
+        snapshot.remove_pod(shape, row, count=2)
+    assert picture(snapshot) == before
+    assert snapshot.tentative == 0
+
+
+def test_rows_changed_since_a_stamp_are_just_those():
+    rng = random.Random(3)
+    snapshot = worlds.cluster(rng, 10)
+    stamp = snapshot.stamp
+    assert snapshot.rows_changed_since(stamp).tolist() == []
+    shape = worlds.shape(rng)
+    snapshot.add_pod(shape, 4)
+    snapshot.remove_pod(shape, 4)
+    snapshot.add_pod(shape, 7)
+    assert sorted(snapshot.rows_changed_since(stamp).tolist()) == [4, 7]
+    assert snapshot.rows_changed_since(-1) is None
+
+
+def test_a_change_log_that_overflowed_says_all():
+    rng = random.Random(3)
+    snapshot = worlds.cluster(rng, 3)
+    stamp = snapshot.stamp
+    for _ in range(70_000):
+        snapshot.changes.note(1)
+    assert snapshot.rows_changed_since(stamp) is None
+    assert snapshot.rows_changed_since(snapshot.stamp - 10).tolist() == [1]
+
+
+def test_a_follower_grows_past_its_first_capacity_and_reuses_rows():
+    rng = random.Random(5)
+    snapshot = worlds.cluster(rng, 200)
+    assert snapshot.node_count == 200
+    snapshot.apply(Delta(epoch=1, sequence=2, removed_nodes=[1, 2]))
+    again = [NodeChange(500, worlds.node_row(rng, 500)), NodeChange(501, worlds.node_row(rng, 501))]
+    snapshot.apply(Delta(epoch=1, sequence=3, nodes=again))
+    assert snapshot.rows == 200
+    assert snapshot.row_of(1) is None
+    assert snapshot.row_of_name("node-500") == snapshot.row_of(500)
+    snapshot.validate()
+
+
+def test_a_node_recreated_under_its_name_keeps_the_name_for_the_new_one():
+    rng = random.Random(6)
+    snapshot = worlds.cluster(rng, 3)
+    new = NodeChange(9, worlds.node_row(rng, 1))
+    snapshot.apply(Delta(epoch=1, sequence=2, nodes=[new], removed_nodes=[2]))
+    assert snapshot.row_of_name("node-1") == snapshot.row_of(9)
+    snapshot.validate()
+
+
+@pytest.mark.parametrize(
+    ("delta", "words"),
+    [
+        (Delta(epoch=2, sequence=9), "does not continue"),
+        (Delta(epoch=1, sequence=0), "older than"),
+        (Delta(epoch=1, sequence=2, pod_sign=[1], pod_shape=[1], pod_node=[77]), "is not there"),
+        (Delta(epoch=1, sequence=2, pod_sign=[1], pod_shape=[5], pod_node=[1]), "not defined"),
+    ],
+)
+def test_a_delta_that_does_not_continue_is_refused(delta, words):
+    snapshot = worlds.cluster(random.Random(1), 2)
+    with pytest.raises(SnapshotError, match=words):
+        snapshot.apply(delta)
+
+
+def test_a_pod_that_was_never_there_cannot_leave():
+    rng = random.Random(1)
+    snapshot = worlds.cluster(rng, 2)
+    delta = Delta(epoch=1, sequence=2, shapes=[(1, worlds.shape(rng))])
+    delta.add_pod(shape_id=1, node_id=1, uid="u", sign=-1)
+    with pytest.raises(SnapshotError, match="has fewer"):
+        snapshot.apply(delta)
+
+
+def test_node_rows_travel_as_canonical_bytes():
+    row = worlds.node_row(random.Random(9), 3)
+    assert decode_node_row(row.encoded) == row
+    assert decode_node_row(row.encoded).encoded == row.encoded
