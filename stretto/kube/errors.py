@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from stretto.model.errors import OperatorError
 
-class KubeError(Exception):
-    """Base of everything that Kubernetes access raises."""
+
+class KubeError(OperatorError):
+    """Base of everything that Kubernetes access raises; its text is one line for the operator."""
 
 
 class ConfigError(KubeError):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 VERSION = "v1.37.2"
 NEEDED = ("etcd", "kube-apiserver")
-BUILD = Path(__file__).parent / "build" / "build.sh"
+BUILD = Path(__file__).parent / "go" / "build.sh"
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
