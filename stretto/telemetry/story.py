@@ -1,0 +1,39 @@
+"""The bounded log of what happened to a unit, and why (style guide: ring log with cause ids).
+
+Brains note, nobody waits: a line is a tuple in a ring. ``story(unit)`` reads the ring backwards,
+which costs its length and is done for a person's question only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+
+class StoryLine(NamedTuple):
+    """Something that happened to a unit."""
+
+    at_s: float
+    """Seconds on the clock of whoever noted it (monotonic)."""
+    unit_id: str
+    cause: str
+    """What made it happen: an attempt, a batch, an event; the same id joins lines."""
+    text: str
+
+
+class StoryLog:
+    """A ring of the last lines of all units."""
+
+    def __init__(self, capacity: int = 20_000) -> None:
+        self._lines: deque[StoryLine] = deque(maxlen=capacity)
+
+    def note(self, unit_id: str, cause: str, text: str, *, at_s: float = 0.0) -> None:
+        """Remember a line; the oldest gives way."""
+        self._lines.append(StoryLine(at_s, unit_id, cause, text))
+
+    def story(self, unit_id: str) -> list[StoryLine]:
+        """What is remembered of a unit, oldest first."""
+        return [line for line in self._lines if line.unit_id == unit_id]
+
+    def __len__(self) -> int:
+        return len(self._lines)
