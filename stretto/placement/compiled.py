@@ -212,10 +212,8 @@ class CompiledShape:
 
 
 def _masked(total: Int64s, mask: Bools) -> Int64s:
-    """In place: -1 where the mask is false. Arithmetic, as masked copies cost ten times as much."""
-    total += 1
-    total *= mask
-    total -= 1
+    """In place: -1 (all bits) where the mask is false. Masked copies cost up to six times as much."""
+    total |= -(~mask).astype(np.int64)
     return total
 
 

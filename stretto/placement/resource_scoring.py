@@ -145,16 +145,18 @@ class FitScorer(Scorer):
             return by_presence(view, self._items, self._exact)
         total: Floats | None = None
         for item, capacity in zip(self._items, capacities, strict=True):
+            floats = view.of(capacity.floats)
             if self._type is StrategyType.LEAST:
-                amount = view.of(item.column.alloc) - view.of(item.used.used)
-                amount -= item.request
-                np.maximum(amount, 0, out=amount)
+                part = floats - view.of(item.used.used_float)
+                part -= item.request
             else:
-                amount = view.of(item.used.used) + item.request
-                np.minimum(amount, view.of(item.column.alloc), out=amount)
-            part: Floats = np.multiply(amount, MAX_SCORE, dtype=np.float64)
-            part /= view.of(capacity.floats)
+                part = view.of(item.used.used_float) + item.request
+                np.minimum(part, floats, out=part)
+            part *= MAX_SCORE
+            part /= floats
             np.floor(part, out=part)
+            if self._type is StrategyType.LEAST:
+                np.maximum(part, 0, out=part)
             if item.weight != 1:
                 part *= item.weight
             if total is None:

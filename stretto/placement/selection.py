@@ -7,14 +7,13 @@ partition of integers. Never the name and never the row's number: every shard wo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from stretto.placement.framework import Bools, Int64s
+from stretto.placement.framework import Bools, Int64s, View
 from stretto.snapshot.columns import PARTITIONS, Snapshot
 
-UInt64s = npt.NDArray[np.uint64]
 LOW_BITS = 41
 LOW_MASK = (1 << LOW_BITS) - 1
 _HASH_BITS = 39
@@ -48,43 +47,65 @@ class Ranking:
         self._own = own
         self._avoid = avoid
 
-    def low(self, rows: Int64s) -> Int64s:
-        """int64[len(rows)], each below 2^41."""
-        bits = self._snapshot.uid_hash[rows]
-        bits ^= self._flip
+    def low(self, rows: Int64s | None = None) -> Int64s:
+        """int64[len(rows)], or of all rows that were ever used; each below 2^41."""
+        snapshot = self._snapshot
+        view = View(snapshot, rows)
+        bits = view.of(snapshot.uid_hash) ^ self._flip
         bits *= self._factor
         bits >>= _SHIFT
         low = bits.view(np.int64)
         if self._own is not None:
-            low += self._own[self._snapshot.partition[rows]] * _OWN
+            low |= view.of(_own_bits(snapshot, self._own))
         if self._avoid:
-            low += ~np.isin(rows, self._avoid) * _NOT_AVOIDED
+            numbers = np.arange(view.size) if rows is None else rows
+            low |= ~np.isin(numbers, self._avoid) * _NOT_AVOIDED
         return low
 
     def top(self, total: Int64s, count: int) -> tuple[list[int], list[int]]:
-        """The best ``count`` rows with total ≥ 0, best first, and their rank keys (total << 41 | low)."""
-        if not len(total):
+        """The best ``count`` rows with total ≥ 0, best first, with their keys (total << 41 | low)."""
+        size = len(total)
+        if not size:
             return [], []
+        low = self.low()
+        if int(total.max()) >= _PACKED_LIMIT:
+            return _top_by_two_keys(total, low, count)
+        low |= total << LOW_BITS
+        keys = low  # negative where the total is
         if count == 1:
-            threshold = int(total.max())
-        elif count < len(total):
-            threshold = int(np.partition(total, len(total) - count)[len(total) - count])
-        else:
-            threshold = 0
-        rows = np.flatnonzero(total >= max(threshold, 0))
-        if not len(rows):
-            return [], []
-        low, totals = self.low(rows), total[rows]
-        if int(totals.max()) < _PACKED_LIMIT:
-            keys = (totals << LOW_BITS) | low
-            if len(keys) > count:
-                best = np.argpartition(keys, len(keys) - count)[len(keys) - count :]
-                rows, keys = rows[best], keys[best]
-            order = np.argsort(keys)[::-1]
-            return rows[order].tolist(), keys[order].tolist()
-        order = np.lexsort((low, totals))[::-1][:count]
-        pairs = zip(totals[order].tolist(), low[order].tolist(), strict=True)
-        return rows[order].tolist(), [(t << LOW_BITS) | lo for t, lo in pairs]
+            best = int(keys.argmax())
+            return ([best], [keys.item(best)]) if total.item(best) >= 0 else ([], [])
+        threshold = int(np.partition(keys, size - count)[size - count]) if count < size else 0
+        rows = np.flatnonzero(keys >= max(threshold, 0))
+        keys = keys[rows]
+        order = np.argsort(keys)[::-1]
+        return rows[order].tolist(), keys[order].tolist()
+
+
+def _top_by_two_keys(total: Int64s, low: Int64s, count: int) -> tuple[list[int], list[int]]:
+    rows = np.flatnonzero(total >= 0)
+    totals, low = total[rows], low[rows]
+    order = np.lexsort((low, totals))[::-1][:count]
+    pairs = zip(totals[order].tolist(), low[order].tolist(), strict=True)
+    return rows[order].tolist(), [(t << LOW_BITS) | lo for t, lo in pairs]
+
+
+def _own_bits(snapshot: Snapshot, own: Bools) -> Int64s:
+    """The own bit of every row, kept with the snapshot until a node or the set of partitions changes."""
+    key = ("own partitions",)
+    stamp = snapshot.node_changes.stamp
+    kept = snapshot.derived.get(key)
+    if isinstance(kept, _OwnBits) and kept.own is own and kept.stamp == stamp:
+        return kept.bits
+    bits = own[snapshot.partition[: snapshot.rows]] * _OWN
+    snapshot.derived[key] = _OwnBits(own, stamp, bits)
+    return bits
+
+
+class _OwnBits(NamedTuple):
+    own: Bools
+    stamp: int
+    bits: Int64s
 
 
 def own_table(partitions: frozenset[int]) -> Bools | None:

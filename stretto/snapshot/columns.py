@@ -209,7 +209,9 @@ class Snapshot:
     def _shift(self, usage: Usage, row: int, count: int) -> None:
         for column, amount in usage.lines:
             cells = column.used_cells
-            cells[row] = cells[row] + amount * count
+            used = cells[row] + amount * count
+            cells[row] = used
+            column.float_cells[row] = used
         if usage.ports:
             self.ports.shift(row, usage.ports, count)
         self.changes.note(row)
@@ -348,6 +350,7 @@ class Snapshot:
                 expected[column.name][row] += amount * count
         for name, column in self.resources.columns.items():
             assert not column.used[~self.live].any()
+            assert (column.used_float == column.used).all()
             if self.tentative == 0:
                 assert (column.used == expected[name]).all(), f"sums of {name} drifted"
             else:

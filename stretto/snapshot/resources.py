@@ -22,22 +22,26 @@ names that a resource can have."""
 class ResourceColumn:
     """One resource over all rows. The ``*_cells`` views read and write single rows at half of NumPy's cost."""
 
-    __slots__ = ("alloc", "alloc_cells", "name", "used", "used_cells")
+    __slots__ = ("alloc", "alloc_cells", "float_cells", "name", "used", "used_cells", "used_float")
 
     def __init__(self, name: str, *, capacity: int) -> None:
         self.name = name
         self.alloc: Int64s = np.zeros(capacity, dtype=np.int64)
         self.used: Int64s = np.zeros(capacity, dtype=np.int64)
+        self.used_float: npt.NDArray[np.float64] = np.zeros(capacity, dtype=np.float64)
+        """``used`` again, written with it: scores divide doubles, and converting costs a pass."""
         self._view()
 
     def _view(self) -> None:
         self.alloc_cells = memoryview(self.alloc)  # type: ignore[arg-type]
         self.used_cells = memoryview(self.used)  # type: ignore[arg-type]
+        self.float_cells = memoryview(self.used_float)  # type: ignore[arg-type]
 
     def grow(self, capacity: int) -> None:
         """Make room for ``capacity`` rows; existing rows keep their values."""
         self.alloc = grown(self.alloc, capacity)
         self.used = grown(self.used, capacity)
+        self.used_float = grown(self.used_float, capacity)
         self._view()
 
 
@@ -79,6 +83,7 @@ class ResourceTable:
         for column in self.columns.values():
             column.alloc_cells[row] = 0
             column.used_cells[row] = 0
+            column.float_cells[row] = 0
 
 
 def grown(array: npt.NDArray[T], capacity: int) -> npt.NDArray[T]:

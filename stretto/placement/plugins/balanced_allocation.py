@@ -110,7 +110,7 @@ class Before:
         fractions = []
         for item in self._items:
             floats = view.of(self._snapshot.capacities.of(item.column).floats)
-            fractions.append(_fraction(view.of(item.used.used), floats))
+            fractions.append(_fraction(view.of(item.used.used_float), floats))
         return _evenness(fractions)
 
     def of_row(self, row: int) -> int:
@@ -141,8 +141,8 @@ class BalancedScorer(Scorer):
             return by_presence(view, self._items, self._group)
         after = []
         for item, capacity in zip(self._items, capacities, strict=True):
-            used = view.of(item.used.used)
-            after.append(_fraction(used + item.request, view.of(capacity.floats)))
+            amount = view.of(item.used.used_float) + item.request
+            after.append(_fraction(amount, view.of(capacity.floats)))
         score = _evenness(after)
         score -= view.of(self._before.refreshed())
         score += MAX_SCORE // 2
@@ -176,7 +176,7 @@ class BalancedScorer(Scorer):
         return _combined(_evenness_row(after), _evenness_row(before))
 
 
-def _fraction(amount: Int64s, capacity: Floats) -> Floats:
+def _fraction(amount: Numbers, capacity: Floats) -> Floats:
     fraction = amount / capacity
     return np.minimum(fraction, 1.0, out=fraction)
 
