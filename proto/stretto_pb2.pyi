@@ -89,18 +89,20 @@ class ShardHello(_message.Message):
     def __init__(self, shard: _Optional[str] = ..., incarnation: _Optional[str] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class ToShard(_message.Message):
-    __slots__ = ("shapes", "units", "dispatcher_epoch", "not_leader", "modes")
+    __slots__ = ("shapes", "units", "dispatcher_epoch", "not_leader", "forgotten", "modes")
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
     DISPATCHER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NOT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     MODES_FIELD_NUMBER: _ClassVar[int]
     shapes: _containers.RepeatedCompositeFieldContainer[ShapeDefinition]
     units: Units
     dispatcher_epoch: int
     not_leader: NotLeader
+    forgotten: _containers.RepeatedScalarFieldContainer[int]
     modes: int
-    def __init__(self, shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., dispatcher_epoch: _Optional[int] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., modes: _Optional[int] = ...) -> None: ...
+    def __init__(self, shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., dispatcher_epoch: _Optional[int] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., forgotten: _Optional[_Iterable[int]] = ..., modes: _Optional[int] = ...) -> None: ...
 
 class NotLeader(_message.Message):
     __slots__ = ("leader",)
@@ -229,7 +231,7 @@ class ObjectRow(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., key: _Optional[str] = ..., version: _Optional[int] = ..., payload: _Optional[bytes] = ..., removed: _Optional[bool] = ...) -> None: ...
 
 class ProposalBatch(_message.Message):
-    __slots__ = ("hello", "shapes", "units", "binder_epoch", "node", "spare", "spare_count", "decided_at", "resent")
+    __slots__ = ("hello", "shapes", "units", "binder_epoch", "node", "spare", "spare_count", "decided_at", "forgotten", "resent")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +240,7 @@ class ProposalBatch(_message.Message):
     SPARE_FIELD_NUMBER: _ClassVar[int]
     SPARE_COUNT_FIELD_NUMBER: _ClassVar[int]
     DECIDED_AT_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     RESENT_FIELD_NUMBER: _ClassVar[int]
     hello: ShardHello
     shapes: _containers.RepeatedCompositeFieldContainer[ShapeDefinition]
@@ -247,8 +250,9 @@ class ProposalBatch(_message.Message):
     spare: _containers.RepeatedScalarFieldContainer[int]
     spare_count: _containers.RepeatedScalarFieldContainer[int]
     decided_at: _containers.RepeatedScalarFieldContainer[int]
+    forgotten: _containers.RepeatedScalarFieldContainer[int]
     resent: bool
-    def __init__(self, hello: _Optional[_Union[ShardHello, _Mapping]] = ..., shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., binder_epoch: _Optional[int] = ..., node: _Optional[_Iterable[int]] = ..., spare: _Optional[_Iterable[int]] = ..., spare_count: _Optional[_Iterable[int]] = ..., decided_at: _Optional[_Iterable[int]] = ..., resent: _Optional[bool] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[ShardHello, _Mapping]] = ..., shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., binder_epoch: _Optional[int] = ..., node: _Optional[_Iterable[int]] = ..., spare: _Optional[_Iterable[int]] = ..., spare_count: _Optional[_Iterable[int]] = ..., decided_at: _Optional[_Iterable[int]] = ..., forgotten: _Optional[_Iterable[int]] = ..., resent: _Optional[bool] = ...) -> None: ...
 
 class VerdictBatch(_message.Message):
     __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "kind", "cause", "sequence", "node", "node_count", "binder_epoch", "not_leader")

@@ -21,7 +21,7 @@ class NotLeader(RpcError):  # noqa: N818
         self.leader = leader
 
 
-class WireError(ValueError):
+class WireError(RpcError, ValueError):
     """A message that breaks the contract: which field, what it holds, what was expected.
 
     The server ends the stream of that peer with INVALID_ARGUMENT; other streams go on.

@@ -69,6 +69,8 @@ class ToShard:
     shapes: list[tuple[int, Shape]] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     not_leader: str | None = None
+    forgotten: list[int] = field(default_factory=list)
+    """Shape numbers that will not be used again on this stream."""
 
 
 # ------------------------------------------------------------------------------------------- Follow
@@ -120,6 +122,8 @@ class ProposalBatch:
     proposals: list[Proposal] = field(default_factory=list)
     resent: bool = False
     """After a reconnect: may have been answered before."""
+    forgotten: list[int] = field(default_factory=list)
+    """Shape numbers that will not be used again on this stream."""
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ def encode_proposals(message: ProposalBatch) -> bytes:
     wire = pb.ProposalBatch(binder_epoch=message.binder_epoch, resent=message.resent)
     put_hello(wire, message.hello)
     put_shapes(wire.shapes, message.shapes)
+    wire.forgotten.extend(message.forgotten)
     proposals = message.proposals
     if proposals:
         put_units(wire.units, [item.unit for item in proposals])
@@ -63,6 +64,7 @@ def decode_proposals(data: bytes) -> ProposalBatch:
         shapes=get_shapes(wire.shapes, "ProposalBatch.shapes"),
         proposals=list(proposals),
         resent=wire.resent,
+        forgotten=list(wire.forgotten),
     )
 
 

@@ -59,6 +59,7 @@ def encode_to_shard(message: ToShard) -> bytes:
     """ToShard → bytes."""
     wire = pb.ToShard(dispatcher_epoch=message.dispatcher_epoch)
     put_shapes(wire.shapes, message.shapes)
+    wire.forgotten.extend(message.forgotten)
     if message.units:
         put_units(wire.units, message.units)
     put_not_leader(wire, message.not_leader)
@@ -77,6 +78,7 @@ def decode_to_shard(data: bytes) -> ToShard:
         shapes=get_shapes(wire.shapes, "ToShard.shapes"),
         units=get_units(wire.units, "ToShard.units"),
         not_leader=get_not_leader(wire),
+        forgotten=list(wire.forgotten),
     )
 
 

@@ -130,12 +130,12 @@ MESSAGES = {
     "ToShard": (
         WORK.encode_response,
         WORK.decode_response,
-        st.builds(ToShard, u64, defined, lists(units), leaders),
+        st.builds(ToShard, u64, defined, lists(units), leaders, lists(u32)),
     ),
     "ProposalBatch": (
         PROPOSE.encode_request,
         PROPOSE.decode_request,
-        st.builds(ProposalBatch, hellos, u64, defined, lists(proposals), st.booleans()),
+        st.builds(ProposalBatch, hellos, u64, defined, lists(proposals), st.booleans(), lists(u32)),
     ),
     "VerdictBatch": (
         PROPOSE.encode_response,
