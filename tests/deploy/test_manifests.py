@@ -1,0 +1,283 @@
+"""The manifests on a real kube-apiserver: accepted, restricted, and with exactly the rights
+named."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.kube_env.control_plane import ControlPlane
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+NAMESPACE = "stretto"
+Right = tuple[str, str, str, str]
+"""(verb, "group/resource", name or '', namespace or '' for everywhere)"""
+
+EVENTS = "events.k8s.io/events"
+LEASES = "coordination.k8s.io/leases"
+EXPECTED: dict[str, set[Right]] = {
+    "stretto-dispatcher": {
+        ("list", "/pods", "", ""),
+        ("watch", "/pods", "", ""),
+        ("patch", "/pods/status", "", ""),
+        ("create", EVENTS, "", ""),
+        ("get", LEASES, "stretto-dispatcher", NAMESPACE),
+        ("update", LEASES, "stretto-dispatcher", NAMESPACE),
+    },
+    "stretto-binder": {
+        ("get", "/pods", "", ""),
+        ("list", "/pods", "", ""),
+        ("watch", "/pods", "", ""),
+        ("list", "/nodes", "", ""),
+        ("watch", "/nodes", "", ""),
+        ("list", "/namespaces", "", ""),
+        ("watch", "/namespaces", "", ""),
+        ("get", "/namespaces", "kube-system", ""),
+        ("create", "/pods/binding", "", ""),
+        ("patch", "/pods/status", "", ""),
+        ("create", EVENTS, "", ""),
+        ("get", LEASES, "stretto-binder", NAMESPACE),
+        ("update", LEASES, "stretto-binder", NAMESPACE),
+    },
+    "stretto-shard": set(),
+    "stretto-valkey": set(),
+}
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+RESOURCES = (
+    "/pods", "/pods/status", "/pods/binding", "/pods/eviction", "/pods/exec", "/bindings",
+    "/nodes", "/nodes/status", "/namespaces", "/secrets", "/configmaps", "/serviceaccounts",
+    "/serviceaccounts/token", "/events", "/persistentvolumeclaims", EVENTS, LEASES,
+    "apps/deployments", "policy/poddisruptionbudgets",
+    "rbac.authorization.k8s.io/clusterroles",
+)  # fmt: skip
+
+
+def resources_of(folder: Path) -> list[dict[str, Any]]:
+    """What the kustomization lists, in its order; it transforms nothing but the image's name."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    assert set(kustomization) == {"apiVersion", "kind", "resources", "images"}
+    files = kustomization["resources"]
+    assert sorted([*files, "kustomization.yaml"]) == sorted(p.name for p in folder.iterdir())
+    out: list[dict[str, Any]] = []
+    for name in files:
+        out += yaml.safe_load_all((folder / name).read_text())
+    return out
+
+
+MANIFESTS = resources_of(DEPLOY / "base")
+PLURALS = {"NetworkPolicy": "networkpolicies"}
+CLUSTER_WIDE = ("Namespace", "ClusterRole", "ClusterRoleBinding")
+
+
+def folder_of(manifest: dict[str, Any]) -> str:
+    group = manifest["apiVersion"]
+    root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    kind = manifest["kind"]
+    plural = PLURALS.get(kind, kind.lower() + "s")
+    if kind in CLUSTER_WIDE:
+        return f"{root}/{plural}"
+    return f"{root}/namespaces/{manifest['metadata']['namespace']}/{plural}"
+
+
+def workloads() -> list[dict[str, Any]]:
+    return [m for m in MANIFESTS if m["kind"] in ("Deployment", "StatefulSet")]
+
+
+@pytest.fixture(scope="module")
+def applied(control_plane: ControlPlane) -> ControlPlane:
+    """The shared control plane with all manifests on it."""
+    for manifest in MANIFESTS:
+        status, body = control_plane.request("POST", folder_of(manifest), manifest)
+        assert status == 201, f"{manifest['kind']} {manifest['metadata']['name']}: {body}"
+    return control_plane
+
+
+def may(plane: ControlPlane, account: str, right: Right) -> bool:
+    verb, resource, name, namespace = right
+    group, _, path = resource.partition("/")
+    kind, _, part = path.partition("/")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{NAMESPACE}:{account}",
+            "groups": [
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{NAMESPACE}",
+                "system:authenticated",
+            ],
+            "resourceAttributes": {
+                "verb": verb, "group": group, "resource": kind, "subresource": part,
+                "name": name, "namespace": namespace,
+            },
+        },
+    }  # fmt: skip
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    status, body = plane.request("POST", path, review)
+    assert status == 201, body
+    return bool(body["status"]["allowed"])
+
+
+@pytest.mark.kube
+@pytest.mark.parametrize("account", list(EXPECTED))
+def test_an_account_has_its_rights_and_no_other(applied: ControlPlane, account: str) -> None:
+    asked: set[Right] = {
+        (verb, resource, "", "") for verb, resource in itertools.product(VERBS, RESOURCES)
+    }
+    asked |= {(verb, LEASES, "", NAMESPACE) for verb in VERBS}
+    asked |= {
+        (verb, LEASES, name, NAMESPACE)
+        for verb in VERBS
+        for name in ("stretto-dispatcher", "stretto-binder", "other")
+    }
+    asked |= {("get", "/namespaces", name, "") for name in ("kube-system", "default")}
+    asked |= {
+        ("get", LEASES, account, "kube-system"),
+        ("*", "*/*", "", ""),
+        ("use", "/pods", "", ""),
+    }
+    asked |= {("impersonate", "/users", "", ""), ("impersonate", "/serviceaccounts", "", "")}
+    asked |= EXPECTED[account]
+    allowed = {right for right in asked if may(applied, account, right)}
+    # A right on all objects of a kind covers each of them; none of ours does that for Leases.
+    assert allowed == EXPECTED[account]
+
+
+@pytest.mark.kube
+def test_tokens_of_the_accounts_work(applied: ControlPlane) -> None:
+    token = applied.token_for(NAMESPACE, "stretto-binder")
+    assert applied.request("GET", "/api/v1/nodes?limit=1", token=token)[0] == 200
+    assert applied.request("GET", "/api/v1/namespaces/stretto/secrets", token=token)[0] == 403
+    token = applied.token_for(NAMESPACE, "stretto-shard")
+    assert applied.request("GET", "/api/v1/nodes?limit=1", token=token)[0] == 403
+
+
+@pytest.mark.kube
+@pytest.mark.parametrize("workload", workloads(), ids=lambda w: w["metadata"]["name"])
+def test_the_pods_pass_the_restricted_level(
+    applied: ControlPlane, workload: dict[str, Any]
+) -> None:
+    template = workload["spec"]["template"]
+    metadata = {**template["metadata"], "name": f"try-{workload['metadata']['name']}"}
+    claims = workload["spec"].get("volumeClaimTemplates", [])
+    volumes = [
+        *template["spec"]["volumes"],
+        *({"name": claim["metadata"]["name"], "emptyDir": {}} for claim in claims),
+    ]
+    pod = {"metadata": metadata, "spec": {**template["spec"], "volumes": volumes}}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    status, body = applied.request("POST", path, pod)
+    assert status == 201, body
+
+
+@pytest.mark.kube
+def test_the_level_refuses_what_it_should(applied: ControlPlane) -> None:
+    pod = {
+        "metadata": {"name": "root"},
+        "spec": {"containers": [{"name": "c", "image": "pause"}]},
+    }
+    status, body = applied.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+    assert status == 403
+    assert "restricted" in body["message"]
+
+
+@pytest.mark.kube
+def test_applying_the_leases_again_changes_nothing_of_the_holder(applied: ControlPlane) -> None:
+    (lease,) = [
+        m for m in MANIFESTS
+        if m["kind"] == "Lease" and m["metadata"]["name"] == "stretto-binder"
+    ]  # fmt: skip
+    path = f"{folder_of(lease)}/stretto-binder"
+    held = {"spec": {"holderIdentity": "me"}, "metadata": {"annotations": {"a": "b"}}}
+    kind = "application/merge-patch+json"
+    assert applied.request("PATCH", path, held, content_type=kind)[0] == 200
+    status, body = applied.request("PATCH", path, lease, content_type=kind)
+    assert status == 200
+    assert body["spec"]["holderIdentity"] == "me"
+    assert body["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_only_the_two_that_need_it_get_a_token() -> None:
+    mounted = {
+        w["metadata"]["name"]: w["spec"]["template"]["spec"]["automountServiceAccountToken"]
+        for w in workloads()
+    }
+    assert mounted == {
+        "stretto-dispatcher": True,
+        "stretto-binder": True,
+        "stretto-shard": False,
+        "stretto-valkey": False,
+    }
+    accounts = [m for m in MANIFESTS if m["kind"] == "ServiceAccount"]
+    assert len(accounts) == 4
+    assert not any(a["automountServiceAccountToken"] for a in accounts)
+
+
+def test_only_the_binder_knows_the_ledgers_password() -> None:
+    texts = {w["metadata"]["name"]: yaml.safe_dump(w) for w in workloads()}
+    knows = {name for name, text in texts.items() if "name: stretto-valkey, key: password" in text
+             or "VALKEY_PASSWORD" in text}  # fmt: skip
+    assert knows == {"stretto-binder", "stretto-valkey"}
+
+
+def test_every_process_has_probes_a_budget_and_an_account_of_its_own() -> None:
+    budgets = {
+        m["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"]
+        for m in MANIFESTS
+        if m["kind"] == "PodDisruptionBudget"
+    }
+    for workload in workloads():
+        name = workload["metadata"]["name"]
+        assert name in budgets
+        pod = workload["spec"]["template"]["spec"]
+        assert pod["serviceAccountName"] == name
+        (container,) = pod["containers"]
+        assert {"livenessProbe", "readinessProbe", "resources"} <= set(container)
+        assert container["resources"]["limits"]["memory"]
+
+
+def test_the_ledger_never_evicts_and_keeps_a_file() -> None:
+    (config,) = [m for m in MANIFESTS if m["kind"] == "ConfigMap"]
+    lines = config["data"]["valkey.conf"].splitlines()
+    assert "maxmemory-policy noeviction" in lines
+    assert "appendonly yes" in lines
+
+
+@pytest.mark.parametrize("role", ["dispatcher", "binder", "shard"])
+def test_the_command_knows_every_flag_of_the_manifests(role: str) -> None:
+    (workload,) = [w for w in workloads() if w["metadata"]["name"] == f"stretto-{role}"]
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    command, *flags = container["args"]
+    assert command == role
+    done = subprocess.run(
+        [sys.executable, "-m", "stretto.cli.main", role, "--help"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    known = set(re.findall(r"--[a-z-]+", done.stdout))
+    assert {flag.partition("=")[0] for flag in flags} <= known
+
+
+def test_the_certificates_script_makes_a_secret_for_each_process() -> None:
+    done = subprocess.run(
+        [DEPLOY / "make-certificates.sh"], capture_output=True, text=True, check=True
+    )
+    secrets = list(yaml.safe_load_all(done.stdout))
+    assert [s["metadata"]["name"] for s in secrets] == [
+        "stretto-dispatcher-tls", "stretto-binder-tls", "stretto-shard-tls",
+    ]  # fmt: skip
+    wanted = {
+        v["secret"]["secretName"]
+        for w in workloads()
+        for v in w["spec"]["template"]["spec"]["volumes"]
+        if "secret" in v
+    }
+    assert wanted == {s["metadata"]["name"] for s in secrets}
+    assert len({s["data"]["ca.crt"] for s in secrets}) == 1
+    assert len({s["data"]["tls.key"] for s in secrets}) == 3
