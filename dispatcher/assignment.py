@@ -138,10 +138,14 @@ class Assignment:
             del shard.held[unit]
         return late
 
-    def forget_shapes(self, numbers: list[int]) -> None:
-        """These shape numbers mean nothing any more."""
+    def forget_shapes(self, numbers: list[int]) -> list[tuple[int, list[int]]]:
+        """These numbers mean nothing any more: (stream, those of them that it was told)."""
+        told = []
         for shard in self.shards.values():
-            shard.known.difference_update(numbers)
+            if known := shard.known.intersection(numbers):
+                shard.known -= known
+                told.append((shard.stream, sorted(known)))
+        return told
 
     def holders(self) -> Iterator[tuple[str, ShardRecord]]:
         """(unit, shard) for everything that is out."""

@@ -89,6 +89,7 @@ class Outcomes:
         self._statistics.bound(
             attempts=max(record.attempts, 1),
             seconds=now - record.first_queued,
+            attempt_seconds=now - (record.dispatched_at or now),
             profile=record.profile,
         )
         self._pods.move(record, Place.SETTLED, now)

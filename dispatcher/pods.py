@@ -105,6 +105,7 @@ class PodRecord:
         "blamed",
         "condition",
         "conflicts",
+        "dispatched_at",
         "dispatched_version",
         "errors",
         "first_queued",
@@ -169,6 +170,8 @@ class PodRecord:
         """How many shards died with this pod in the oldest batch they held."""
         self.min_version = NO_VERSION
         """What a snapshot must have reached before the next decision."""
+        self.dispatched_at = 0.0
+        """When the current attempt was sent; 0 before the first."""
         self.dispatched_version = NO_VERSION
         """The minimum version that the current attempt was sent with."""
         self.shard: ShardRecord | None = None

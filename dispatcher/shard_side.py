@@ -43,6 +43,8 @@ class Send(msgspec.Struct, frozen=True, gc=False):
     stream: int
     shapes: list[tuple[int, Shape]]
     units: list[Unit]
+    forgotten: list[int]
+    """Shape numbers that will not be used again on this stream."""
 
 
 class ShardSide:
@@ -198,7 +200,8 @@ class ShardSide:
                 break
             sends.append(self._send(shard, records, now))
         if self._shapes.dropped:
-            self.assignment.forget_shapes(self._shapes.dropped)
+            for stream, forgotten in self.assignment.forget_shapes(self._shapes.dropped):
+                sends.append(Send(stream=stream, shapes=[], units=[], forgotten=forgotten))
             self._shapes.dropped.clear()
         return sends
 
@@ -209,8 +212,9 @@ class ShardSide:
             record.attempts += 1
             self._pods.move(record, Place.DISPATCHED, now)
             record.shard = shard
+            record.dispatched_at = now
             record.dispatched_version = max(record.min_version, record.shape.min_version)
-            self._note(record.uid, "dispatched", shard.name)
+            self._note(record.uid, "dispatched", f"attempt {record.attempts} at {shard.name}")
         self._statistics.dispatched += len(records)
         self._statistics.batches += 1
         batch = self.assignment.assign(shard=shard, records=records, now=now)
@@ -218,6 +222,7 @@ class ShardSide:
             stream=shard.stream,
             shapes=[(s.number, s.shape) for s in batch.shapes if s.shape is not None],
             units=self._units(batch),
+            forgotten=[],
         )
 
     def _units(self, batch: Batch) -> list[Unit]:

@@ -10,6 +10,8 @@ from dispatcher.pods import State
 
 SLI_BUCKETS_S = tuple(0.01 * 2.0**power for power in range(20))
 """kube-scheduler's buckets of pod_scheduling_sli_duration_seconds."""
+ATTEMPT_BUCKETS_S = tuple(0.001 * 2.0**power for power in range(15))
+"""kube-scheduler's buckets of scheduling_attempt_duration_seconds."""
 ATTEMPT_BUCKETS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
@@ -54,6 +56,8 @@ class Statistics:
         """Soft constraint that is not obeyed → pods seen with it."""
         self.sli: dict[str, Buckets] = {}
         """Attempts ("1" … "15+") → seconds from the first queueing to the bind."""
+        self.attempt_seconds: dict[str, Buckets] = {}
+        """Profile → seconds from sending a unit to a shard to its bind."""
         self.attempts_per_pod = Buckets(ATTEMPT_BUCKETS)
         self.leftover_flushes = 0
         self.scheduled_after_flush = 0
@@ -85,14 +89,18 @@ class Statistics:
         key = (result, profile)
         self.attempts[key] = self.attempts.get(key, 0) + count
 
-    def bound(self, *, attempts: int, seconds: float, profile: str) -> None:
-        """Count a pod that was bound."""
+    def bound(self, *, attempts: int, seconds: float, attempt_seconds: float, profile: str) -> None:
+        """Count a pod that was bound, ``seconds`` after it was first queued."""
         self.ended("scheduled", profile)
         name = str(attempts) if attempts < 15 else "15+"
         buckets = self.sli.get(name)
         if buckets is None:
             buckets = self.sli[name] = Buckets(SLI_BUCKETS_S)
         buckets.add(seconds)
+        buckets = self.attempt_seconds.get(profile)
+        if buckets is None:
+            buckets = self.attempt_seconds[profile] = Buckets(ATTEMPT_BUCKETS_S)
+        buckets.add(attempt_seconds)
         self.attempts_per_pod.add(attempts)
 
     def conflict(self, cause: str) -> None:

@@ -1,0 +1,112 @@
+"""Between the brain and the shells: whoever told the machine something calls :meth:`Core.changed`.
+
+What the machine wants to send is collected a linger later, once for all that happened meanwhile:
+a burst of watch events becomes full batches, and 64 outcomes become one acknowledgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from dispatcher.conditions import PatchOrder
+from dispatcher.machine import Machine, Requests
+from dispatcher.shard_side import Send
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.1
+"""Backoffs are whole seconds; a tenth late is not noticed."""
+AUDIT_S = 30.0
+
+
+class Sinks(Protocol):
+    """Where the machine's wishes go; none of these waits."""
+
+    def to_shard(self, send: Send) -> None:
+        """Units for a shard."""
+
+    def to_binder(self, requests: Requests) -> None:
+        """Withdrawals, questions, acknowledgements."""
+
+    def to_api(self, orders: list[PatchOrder]) -> None:
+        """Conditions to write."""
+
+
+class Core:
+    """Owns the machine; gives it time and takes what it wants to send."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        linger_s: float,
+        audit: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.machine = machine
+        self.sinks: Sinks | None = None
+        self.opened = asyncio.Event()
+        """Set when units may be dispatched for the first time."""
+        self.ticked_at = 0.0
+        """When the machine was last given its time; 0 before the first."""
+        self._clock = clock
+        self._linger_s = linger_s
+        self._audit = audit
+        self._scheduled: asyncio.TimerHandle | None = None
+        self._acknowledged = (0, 0)
+        self._named: set[str] = set()
+
+    def now(self) -> float:
+        """Monotonic seconds, the machine's time."""
+        return self._clock()
+
+    def changed(self) -> None:
+        """Something was told to the machine; collect what follows from it soon."""
+        if self._scheduled is None:
+            loop = asyncio.get_running_loop()
+            self._scheduled = loop.call_later(self._linger_s, self.pump)
+
+    def pump(self) -> None:
+        """Collect what the machine wants to send."""
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
+        sinks = self.sinks
+        if sinks is None:
+            return
+        now = self._clock()
+        for send in self.machine.dispatch(now):
+            sinks.to_shard(send)
+        acknowledged = self.machine.acknowledged
+        requests = self.machine.requests()
+        if requests.withdraw or requests.ask or acknowledged != self._acknowledged:
+            self._acknowledged = acknowledged
+            sinks.to_binder(requests)
+        orders = self.machine.patches(now)
+        if orders:
+            sinks.to_api(orders)
+        if self.machine.open():
+            self.opened.set()
+
+    async def run(self) -> None:
+        """Give the machine its time until cancelled."""
+        audited = self._clock()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self.ticked_at = self._clock()
+            self.machine.tick(now)
+            self.pump()
+            self._name_soft()
+            if self._audit and now - audited >= AUDIT_S:
+                audited = now
+                self.machine.validate()
+
+    def _name_soft(self) -> None:
+        """Name each soft constraint that is not obeyed once."""
+        for name in self.machine.statistics.unbuilt_soft.keys() - self._named:
+            self._named.add(name)
+            log.warning("pods ask for %s, which this release does not obey (it is soft)", name)

@@ -1,0 +1,98 @@
+"""The dispatcher as a follower of the Binder's log: the only source of what may wake parked pods.
+
+It keeps no picture of the cluster. Of each step it notes what kind of things happened and at which
+version (design §12.1). A full state instead of a resumption means that the log was trimmed: then
+anything may have happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import msgspec
+
+from dispatcher.core import Core
+from dispatcher.queue import Wake
+from stretto.model.unit import Version
+from stretto.rpc.channels import Dialer
+from stretto.rpc.errors import RpcError
+from stretto.rpc.messages import FollowKind, FollowMessage, FollowRequest
+from stretto.rpc.security import Security
+from stretto.rpc.services import FOLLOW
+from stretto.snapshot.delta import Delta
+
+log = logging.getLogger(__name__)
+
+LABEL_KEYS = "LabelKeys"
+_keys = msgspec.msgpack.Decoder(tuple[str, ...])
+
+
+def wakes(delta: Delta) -> list[Wake]:
+    """What happened in a step that may make a pod fit."""
+    found = []
+    if -1 in delta.pod_sign:
+        found.append(Wake.POD_REMOVED)
+    if delta.nodes:
+        found.append(Wake.NODE_CHANGED)
+    if delta.removed_nodes:
+        found.append(Wake.NODE_REMOVED)
+    if delta.objects:
+        found.append(Wake.OBJECT)
+    return found
+
+
+class FollowClient:
+    """Keeps a Follow stream to the Binder."""
+
+    def __init__(
+        self, core: Core, *, target: str, security: Security, name: str, rng: random.Random
+    ) -> None:
+        self._core = core
+        self._name = name
+        self.dialer = Dialer(target, security=security, rng=rng)
+        self.version = Version(0, 0)
+        """How far the log was read."""
+        self._label_keys: tuple[str, ...] = ()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        machine = self._core.machine
+        while True:
+            stream, greeting = await self.dialer.connect(FOLLOW, self._request)
+            try:
+                machine.binder_connected(up=True, now=self._core.now())
+                self.take(greeting)
+                async for message in stream:
+                    self.take(message)
+                log.info("the binder at %s has ended the log", stream.peer)
+            except RpcError as error:
+                log.warning("following the binder: %s", error)
+            finally:
+                machine.binder_connected(up=False, now=self._core.now())
+                await stream.close()
+
+    def take(self, message: FollowMessage) -> None:
+        """Note one message of the log."""
+        delta, machine, now = message.delta, self._core.machine, self._core.now()
+        if message.kind is FollowKind.FULL_BEGIN:
+            self.version = Version(0, 0)
+            self._label_keys = ()
+            return
+        for row in delta.objects:
+            if row.kind == LABEL_KEYS:
+                self._label_keys = () if row.removed else _keys.decode(row.payload)
+        if message.kind is FollowKind.FULL_CHUNK:
+            return
+        version = Version(delta.epoch, delta.sequence)
+        machine.label_keys(self._label_keys, now)
+        if message.kind is FollowKind.FULL_END:
+            machine.event(Wake.WILDCARD, version=version, now=now)
+        elif message.kind is FollowKind.DELTA:
+            for kind in wakes(delta):
+                machine.event(kind, version=version, now=now)
+        self.version = version
+        self._core.changed()
+
+    def _request(self) -> FollowRequest:
+        return FollowRequest(self._name, self.version.epoch, self.version.sequence)

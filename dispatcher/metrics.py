@@ -1,0 +1,198 @@
+"""The dispatcher's metrics, read from the brain's plain numbers when they are scraped.
+
+kube-scheduler's names and labels are used where it has them; what only Stretto has is named
+``stretto_dispatcher_…``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from dispatcher.machine import Machine
+from dispatcher.pods import State
+from stretto.kube.client import KubeClient
+from stretto.kube.events import EventWriter
+
+QUEUES = {
+    "active": (State.ACTIVE,),
+    "backoff": (State.BACKOFF,),
+    "unschedulable": (State.UNSCHEDULABLE, State.REFUSED),
+    "gated": (State.GATED,),
+}
+"""kube-scheduler's queues, of which states each consists."""
+
+COUNTERS = (
+    ("leftover_flushes", "Parked shapes that were tried again although nothing had happened."),
+    ("bound_elsewhere", "Pods that others bound while they waited here."),
+    ("dispatched", "Units sent to shards."),
+    ("batches", "Messages with units sent to shards."),
+    ("handed_back", "Units that shards returned undecided."),
+    ("overdue", "Units that a living shard held for too long: a defect."),
+    ("orphans", "Units that the binder turned out not to own."),
+    ("late_outcomes", "Outcomes of an attempt that no longer counted."),
+    ("shard_deaths", "Streams of shards that ended without draining."),
+    ("quarantined", "Units set aside because shards ended while deciding on them."),
+)
+
+
+class DispatcherCollector(Collector):
+    """Reads the machine when scraped."""
+
+    def __init__(self, machine: Machine, *, client: KubeClient) -> None:
+        self._machine = machine
+        self._client = client
+        self.events: Sequence[EventWriter] = ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, from the numbers as they are now."""
+        yield from self._queues()
+        yield from self._attempts()
+        yield from self._shards()
+        yield from self._api()
+        statistics = self._machine.statistics
+        for name, text in COUNTERS:
+            yield CounterMetricFamily(
+                f"stretto_dispatcher_{name}", text, value=getattr(statistics, name)
+            )
+
+    def _queues(self) -> Iterator[Metric]:
+        pending = self._machine.pending()
+        family = GaugeMetricFamily("scheduler_pending_pods", "Pods by queue.", labels=["queue"])
+        for queue, states in QUEUES.items():
+            family.add_metric([queue], sum(pending[state] for state in states))
+        yield family
+        units = GaugeMetricFamily("stretto_dispatcher_pods", "Pods by state.", labels=["state"])
+        for state, count in pending.items():
+            units.add_metric([state.value], count)
+        yield units
+        incoming = CounterMetricFamily(
+            "scheduler_queue_incoming_pods", "Pods that entered a queue.", labels=["queue", "event"]
+        )
+        for (queue, event), count in list(self._machine.statistics.incoming.items()):
+            incoming.add_metric([queue, event], count)
+        yield incoming
+        rejected = GaugeMetricFamily(
+            "scheduler_unschedulable_pods",
+            "Pods that wait because the plugin rejected nodes.",
+            labels=["plugin", "profile"],
+        )
+        for (plugin, profile), count in self._rejected().items():
+            rejected.add_metric([plugin, profile], count)
+        yield rejected
+
+    def _rejected(self) -> dict[tuple[str, str], int]:
+        counts: dict[tuple[str, str], int] = {}
+        for shape in list(self._machine.shapes.by_number.values()):
+            if shape.condition is None or shape.shape is None:
+                continue
+            for plugin in shape.plugins:
+                key = (plugin, shape.shape.profile)
+                counts[key] = counts.get(key, 0) + len(shape)
+        return counts
+
+    def _attempts(self) -> Iterator[Metric]:
+        statistics = self._machine.statistics
+        attempts = CounterMetricFamily(
+            "scheduler_schedule_attempts",
+            "Attempts to schedule pods, by result.",
+            labels=["result", "profile"],
+        )
+        for (result, profile), count in list(statistics.attempts.items()):
+            attempts.add_metric([result, profile], count)
+        yield attempts
+        sli = HistogramMetricFamily(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Seconds from the first queueing of a pod to its bind, gated time excluded.",
+            labels=["attempts"],
+        )
+        for name, buckets in list(statistics.sli.items()):
+            sli.add_metric([name], buckets=buckets.cumulative(), sum_value=buckets.total)
+        yield sli
+        per_pod = HistogramMetricFamily(
+            "scheduler_pod_scheduling_attempts", "Attempts that a bound pod took."
+        )
+        tries = statistics.attempts_per_pod
+        per_pod.add_metric([], buckets=tries.cumulative(), sum_value=tries.total)
+        yield per_pod
+        yield CounterMetricFamily(
+            "scheduler_pod_scheduled_after_flush",
+            "Pods that fitted only after the leftover flush: missed wake-ups, a defect.",
+            value=statistics.scheduled_after_flush,
+        )
+        duration = HistogramMetricFamily(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Seconds from sending a unit to a shard to its bind.",
+            labels=["result", "profile"],
+        )
+        for profile, buckets in list(statistics.attempt_seconds.items()):
+            duration.add_metric(
+                ["scheduled", profile], buckets=buckets.cumulative(), sum_value=buckets.total
+            )
+        yield duration
+        yield _labelled(
+            "stretto_conflicts", "Attempts lost to others.", "cause", statistics.conflicts
+        )
+        yield _labelled(
+            "stretto_condition_patches", "Condition patches.", "result", statistics.patches
+        )
+        yield _labelled(
+            "stretto_soft_constraints_not_obeyed",
+            "Pods seen with a soft constraint that this release does not obey.",
+            "plugin",
+            statistics.unbuilt_soft,
+        )
+
+    def _api(self) -> Iterator[Metric]:
+        requests = GaugeMetricFamily(
+            "stretto_api_requests",
+            "Requests to the API server so far.",
+            labels=["verb", "resource", "code"],
+        )
+        for (verb, resource, code), count in self._client.usage.snapshot().items():
+            requests.add_metric([verb, resource, str(code)], count)
+        yield requests
+        dropped = sum(writer.dropped for writer in self.events)
+        yield CounterMetricFamily(
+            "stretto_events_dropped", "Events that were not written.", value=dropped
+        )
+
+    def _shards(self) -> Iterator[Metric]:
+        shards = self._machine.shards.assignment.shards
+        yield GaugeMetricFamily("stretto_shards", "Shards connected.", value=len(shards))
+        credit = GaugeMetricFamily(
+            "stretto_credits",
+            "Units that the shard would still take.",
+            labels=["shard"],
+        )
+        held = GaugeMetricFamily(
+            "stretto_dispatcher_shard_held", "Units that the shard holds.", labels=["shard"]
+        )
+        for shard in list(shards.values()):
+            credit.add_metric([shard.name], shard.credits)
+            held.add_metric([shard.name], len(shard.held))
+        yield credit
+        yield held
+        yield GaugeMetricFamily(
+            "stretto_shapes",
+            "Shapes that pending pods have, and some that were had lately.",
+            value=len(self._machine.shapes.by_number),
+        )
+        for name, count in self._machine.lane.statistics().items():
+            yield GaugeMetricFamily(
+                f"stretto_dispatcher_conditions_{name}", "Conditions to be written.", value=count
+            )
+
+
+def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for key, count in list(values.items()):
+        family.add_metric([key], count)
+    return family

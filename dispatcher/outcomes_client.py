@@ -1,0 +1,109 @@
+"""The conversation with the Binder: outcomes in, acknowledgements and withdrawals out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from dispatcher.core import Core
+from dispatcher.machine import Requests
+from stretto.rpc.channels import Dialer, Stream
+from stretto.rpc.errors import RpcError
+from stretto.rpc.messages import OutcomeBatch, OutcomeRequest
+from stretto.rpc.security import Security
+from stretto.rpc.services import OUTCOMES
+
+log = logging.getLogger(__name__)
+
+
+class OutcomesClient:
+    """Keeps an Outcomes stream to the Binder."""
+
+    def __init__(
+        self, core: Core, *, target: str, security: Security, name: str, rng: random.Random
+    ) -> None:
+        self._core = core
+        self._name = name
+        self.dialer = Dialer(target, security=security, rng=rng)
+        self._withdraw: list[str] = []
+        self._ask: list[str] = []
+        self._some = asyncio.Event()
+        self._binder_epoch = 0
+
+    def to_binder(self, requests: Requests) -> None:
+        """Tell the Binder with the next message."""
+        self._withdraw += requests.withdraw
+        self._ask += requests.ask
+        self._some.set()
+
+    async def run(self) -> None:
+        """Converse until cancelled."""
+        while True:
+            stream, greeting = await self.dialer.connect(OUTCOMES, self._subscription)
+            try:
+                self.take(greeting)
+                await self._converse(stream)
+                log.info("the binder at %s has ended the outcomes", stream.peer)
+            except RpcError as error:
+                log.warning("outcomes of the binder: %s", error)
+            finally:
+                await stream.close()
+
+    async def _converse(self, stream: Stream[OutcomeRequest, OutcomeBatch]) -> None:
+        writing = asyncio.create_task(self._write(stream))
+        try:
+            async for batch in stream:
+                self.take(batch)
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    async def _write(self, stream: Stream[OutcomeRequest, OutcomeBatch]) -> None:
+        """Send what has gathered; withdrawals that could not be sent stay for the next stream."""
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            withdraw, ask = self._withdraw, self._ask
+            self._withdraw, self._ask = [], []
+            try:
+                await stream.send(self._request(withdraw, ask))
+            except RpcError:
+                self._withdraw = withdraw + self._withdraw
+                self._some.set()
+                return
+
+    def take(self, batch: OutcomeBatch) -> None:
+        """Apply what the Binder says."""
+        machine, now = self._core.machine, self._core.now()
+        self._binder_epoch = batch.binder_epoch
+        if batch.outcomes:
+            machine.apply_outcomes(
+                batch.outcomes,
+                first_index=batch.first_index,
+                epoch=batch.binder_epoch,
+                now=now,
+            )
+        if batch.owned is not None:
+            machine.owned_set(
+                owned=batch.owned.pod_uid,
+                bound=batch.owned.bound_uid,
+                unknown=batch.owned.unknown_uid,
+                complete=batch.owned.complete,
+                now=now,
+            )
+        self._core.changed()
+
+    def _subscription(self) -> OutcomeRequest:
+        """The first message acknowledges nothing: the Binder may be another than before."""
+        return OutcomeRequest(dispatcher_epoch=self._core.machine.epoch, dispatcher=self._name)
+
+    def _request(self, withdraw: list[str], ask: list[str]) -> OutcomeRequest:
+        epoch, index = self._core.machine.acknowledged
+        return OutcomeRequest(
+            dispatcher_epoch=self._core.machine.epoch,
+            dispatcher=self._name,
+            acknowledged=index if epoch == self._binder_epoch else 0,
+            withdraw=withdraw,
+            ask=ask,
+        )

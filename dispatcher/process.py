@@ -1,0 +1,243 @@
+"""One dispatcher process: the parts, the order in which they start, and how it ends.
+
+Start: serve at once (as a standby it answers "not leader"), wait for the Lease, then begin under
+its epoch: subscribe to the Binder's outcomes and owned set, list the pods, and dispatch when all
+are there. End: on ``stop`` the Lease is given up after the last effect; when the Lease is lost the
+process exits on the spot, because another may be acting already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+from dispatcher.conditions import LaneLimits, PatchOrder
+from dispatcher.core import Core
+from dispatcher.follow import FollowClient
+from dispatcher.machine import Machine, MachineLimits, Requests
+from dispatcher.metrics import DispatcherCollector
+from dispatcher.outcomes_client import OutcomesClient
+from dispatcher.queue import QueueLimits
+from dispatcher.shard_side import Send, ShardLimits
+from dispatcher.telemetry import Telemetry
+from dispatcher.watch import PodWatch
+from dispatcher.work_server import WorkServer
+from dispatcher.writer import ConditionWriter
+from stretto.config.dispatcher import DispatcherSettings
+from stretto.kube.client import KubeClient
+from stretto.kube.config import KubeConfig
+from stretto.kube.events import EventWriter
+from stretto.kube.lease import LeaseSettings, Tenure
+from stretto.kube.lease_keeper import LeaseKeeper
+from stretto.rpc.security import Security
+from stretto.rpc.servers import RpcServer, add_work
+
+log = logging.getLogger(__name__)
+
+EVENT_QUEUE = 8192
+EVENT_WORKERS = 2
+LOST_EXIT_CODE = 1
+
+
+def machine_limits(settings: DispatcherSettings) -> MachineLimits:
+    """The brain's limits from the settings."""
+    return MachineLimits(
+        queue=QueueLimits(
+            initial_backoff_s=settings.initial_backoff_s,
+            max_backoff_s=settings.max_backoff_s,
+            leftover_s=settings.unschedulable_flush_s,
+        ),
+        lane=LaneLimits(
+            per_second=settings.conditions_per_second, in_flight=settings.conditions_in_flight
+        ),
+        shards=ShardLimits(deadline_s=settings.shard_deadline_s),
+    )
+
+
+class Sinks:
+    """Where the machine's wishes go."""
+
+    def __init__(
+        self, *, work: WorkServer, outcomes: OutcomesClient, writer: ConditionWriter
+    ) -> None:
+        self._work = work
+        self._outcomes = outcomes
+        self._writer = writer
+
+    def to_shard(self, send: Send) -> None:
+        """Units for a shard."""
+        self._work.to_shard(send)
+
+    def to_binder(self, requests: Requests) -> None:
+        """Withdrawals, questions, acknowledgements."""
+        self._outcomes.to_binder(requests)
+
+    def to_api(self, orders: list[PatchOrder]) -> None:
+        """Conditions to write."""
+        self._writer.to_api(orders)
+
+
+class DispatcherProcess:
+    """The parts of a running dispatcher."""
+
+    def __init__(self, settings: DispatcherSettings, *, client: KubeClient) -> None:
+        self._settings = settings
+        self._security = Security(
+            insecure=settings.insecure,
+            certificate=settings.tls_certificate,
+            key=settings.tls_key,
+            authority=settings.tls_authority,
+        )
+        self._client = client
+        self.telemetry = Telemetry(settings, client=client)
+        machine = Machine(limits=machine_limits(settings), note=self.telemetry.note)
+        self._collector = DispatcherCollector(machine, client=client)
+        self.core = Core(machine, linger_s=settings.linger_ms / 1000)
+        self._server = RpcServer(settings.listen, security=self._security)
+        self._work = WorkServer(self.core, leader=self._leader)
+        add_work(self._server, self._work.handle)
+        self._keeper = LeaseKeeper(client, self._lease_settings())
+
+    @property
+    def port(self) -> int:
+        """The port that shards dial."""
+        return self._server.port
+
+    async def run(self, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
+        """Serve until ``stop``."""
+        await self._server.start()
+        try:
+            async with self.telemetry.serving(self.core, self._collector):
+                tenure = await self._acquired_unless(stop)
+                if tenure is not None:
+                    await self._lead(tenure.epoch, stop=stop, ready=ready)
+        finally:
+            await self._server.stop(grace_s=0.5)
+
+    async def _acquired_unless(self, stop: asyncio.Event) -> Tenure | None:
+        """Wait for the Lease; None if ``stop`` came first.
+
+        A standby that sees a leader renew for longer than a Lease lasts is as ready as it can be.
+        """
+        acquiring = asyncio.create_task(self._keeper.acquire())
+        others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._stand_by())]
+        try:
+            await asyncio.wait([acquiring, others[0]], return_when=asyncio.FIRST_COMPLETED)
+            return acquiring.result() if acquiring.done() else None
+        finally:
+            await _cancelled(acquiring, *others)
+            self.telemetry.standby = False
+
+    async def _stand_by(self) -> None:
+        await asyncio.sleep(self._settings.lease_duration_s + self._settings.lease_retry_s)
+        log.info("standing by; the leader is %s", self._leader() or "unknown")
+        self.telemetry.standby = True
+
+    async def _lead(self, epoch: int, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
+        self.core.machine.begin(epoch, sources=len(self._settings.scheduler_name))
+        log.info("leading with epoch %d", epoch)
+        tasks = [asyncio.create_task(work) for work in self._parts()]
+        tasks.append(asyncio.create_task(self._exit_when_lost()))
+        opening = asyncio.create_task(self._announce(ready))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await _cancelled(*tasks, opening, stopping)
+            await self._keeper.release(clean=True)
+
+    def _parts(self) -> list[Coroutine[Any, Any, None]]:
+        """Everything that runs while we lead."""
+        settings, core, client = self._settings, self.core, self._client
+        rng = random.Random()
+        peer = {"target": settings.binder, "name": self._keeper.identity}
+        outcomes = OutcomesClient(core, security=self._security, rng=rng, **peer)
+        follow = FollowClient(core, security=self._security, rng=rng, **peer)
+        events = {
+            name: EventWriter(
+                client, reporter=name, capacity=EVENT_QUEUE, workers=EVENT_WORKERS, rng=rng
+            )
+            for name in settings.scheduler_name
+        }
+        writer = ConditionWriter(
+            client, core=core, events=events, workers=settings.conditions_in_flight
+        )
+        core.sinks = Sinks(work=self._work, outcomes=outcomes, writer=writer)
+        watches = [
+            PodWatch(client, core=core, scheduler_name=name) for name in settings.scheduler_name
+        ]
+        self.telemetry.watch(
+            watches=watches,
+            follow=follow,
+            outcomes=outcomes,
+            collector=self._collector,
+            events=tuple(events.values()),
+        )
+        return [
+            self._keeper.run(),
+            outcomes.run(),
+            follow.run(),
+            *(watch.run() for watch in watches),
+            *(event_writer.run() for event_writer in events.values()),
+            writer.run(),
+            core.run(),
+        ]
+
+    async def _announce(self, ready: asyncio.Event | None) -> None:
+        await self.core.opened.wait()
+        # What exists now lives long; the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+        log.info("open: %d pods are ours", len(self.core.machine.pods))
+        if ready is not None:
+            ready.set()
+
+    async def _exit_when_lost(self) -> None:
+        """Another may be acting: end without any further effect, no clean-up (reliability §2.1)."""
+        await self._keeper.lost.wait()
+        os._exit(LOST_EXIT_CODE)
+
+    def _leader(self) -> str:
+        leader = self._keeper.leader
+        return "" if leader is None else leader.address or leader.identity
+
+    def _lease_settings(self) -> LeaseSettings:
+        settings = self._settings
+        return LeaseSettings(
+            namespace=settings.lease_namespace,
+            name=settings.lease_name,
+            identity="",
+            address=settings.advertise or settings.listen,
+            duration_s=settings.lease_duration_s,
+            renew_deadline_s=settings.lease_renew_deadline_s,
+            retry_s=settings.lease_retry_s,
+        )
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """End tasks; what they raised is somebody else's business."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run(
+    settings: DispatcherSettings, *, stop: asyncio.Event, ready: asyncio.Event | None = None
+) -> None:
+    """Run a dispatcher until ``stop``; ``ready`` is set when it dispatches.
+
+    Raises:
+        OperatorError: it cannot start: credentials, API server, port.
+    """
+    path = settings.kubeconfig
+    config = await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
+    async with KubeClient(config) as client:
+        await client.check()
+        await DispatcherProcess(settings, client=client).run(stop=stop, ready=ready)

@@ -1,0 +1,117 @@
+"""The watch of pods that are ours and have no node yet, decoded and told to the machine."""
+
+from __future__ import annotations
+
+import sys
+
+from dispatcher.core import Core
+from dispatcher.pods import Condition, PodSeen
+from stretto.kube.client import KubeClient
+from stretto.kube.reflections import Event, EventKind
+from stretto.kube.reflector import Reflector
+from stretto.model.errors import OperatorError
+from stretto.model.objects import Pod
+from stretto.model.shape import Shape
+from stretto.model.shaping import ShapeMaker
+from stretto.model.unit import PodUid
+
+LABEL_SETS = 16_384
+"""Different label sets remembered so that equal ones share memory."""
+
+
+class Sight:
+    """From a decoded pod to what the machine keeps of it."""
+
+    def __init__(self) -> None:
+        self._maker = ShapeMaker()
+        self._labels: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
+
+    def of(self, pod: Pod, *, version: int, label_keys: tuple[str, ...]) -> PodSeen:
+        """What the machine is told. A pod that cannot be read gets a refusal instead of a shape."""
+        meta, spec, status = pod.metadata, pod.spec, pod.status
+        shape: Shape | None = None
+        refusal = ""
+        try:
+            shape = self._maker.shape_of(pod, label_keys=label_keys)
+        except OperatorError as error:
+            refusal = str(error)
+        condition = None
+        for item in status.conditions or ():
+            if item.type == "PodScheduled" and item.status == "False":
+                condition = Condition(item.reason or "", item.message or "")
+        return PodSeen(
+            PodUid(meta.uid),
+            sys.intern(meta.namespace),
+            meta.name,
+            version,
+            shape,
+            refusal,
+            sys.intern(spec.scheduler_name or ""),
+            self._shared(meta.labels) if meta.labels else (),
+            meta.generation,
+            bool(spec.scheduling_gates),
+            pod.leaving,
+            condition,
+        )
+
+    def _shared(self, labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
+        """The labels as a sorted tuple that equal sets share."""
+        key = tuple(sorted(labels.items()))
+        found = self._labels.get(key)
+        if found is None:
+            if len(self._labels) >= LABEL_SETS:
+                self._labels.clear()
+            self._labels[key] = found = key
+        return found
+
+
+class PodWatch:
+    """One scheduler name's pending pods."""
+
+    def __init__(self, client: KubeClient, *, core: Core, scheduler_name: str) -> None:
+        self._core = core
+        self._sight = Sight()
+        self._synced = False
+        selector = f"spec.nodeName=,spec.schedulerName={scheduler_name}"
+        self.reflector: Reflector[Pod] = Reflector(
+            client, "/api/v1/pods", kind=Pod, params={"fieldSelector": selector}
+        )
+
+    async def run(self) -> None:
+        """Tell the machine what happens until cancelled."""
+        async for batch in self.reflector.run():
+            self.take(batch)
+            self._core.changed()
+
+    def take(self, batch: list[Event[Pod]]) -> None:
+        """Tell the machine a batch of events."""
+        machine, now = self._core.machine, self._core.now()
+        keys = machine.shapes.label_keys
+        for event in batch:
+            kind, pod = event.kind, event.new
+            if kind is EventKind.DELETED:
+                leaving = None
+                if pod is not None:
+                    leaving = pod.leaving
+                machine.pod_deleted(event.uid, leaving=leaving, now=now)
+            elif kind is EventKind.SYNCED:
+                if not self._synced:
+                    self._synced = True
+                    machine.synced()
+            elif pod is not None:
+                version = event.resource_version
+                machine.pod_seen(self._sight.of(pod, version=version, label_keys=keys), now)
+            elif kind is EventKind.UNREADABLE:
+                machine.pod_seen(_unreadable(event), now)
+
+
+def _unreadable(event: Event[Pod]) -> PodSeen:
+    """A pod that exists and cannot be decoded; what was known of it before stands."""
+    return PodSeen(
+        uid=PodUid(event.uid),
+        namespace=event.namespace,
+        name=event.name,
+        resource_version=event.resource_version,
+        shape=None,
+        refusal=f"the pod cannot be read: {event.problem}",
+    )

@@ -1,0 +1,130 @@
+"""The Work service: shards dial, grant credits and answer; unit batches go out.
+
+Each stream has a queue of messages and one task that writes it; the queue is bounded by the
+credits that the shard granted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from dispatcher.core import Core
+from dispatcher.shard_side import Send
+from stretto.rpc.errors import WireError
+from stretto.rpc.messages import PROTOCOL, FromShard, ShardHello, ToShard
+
+log = logging.getLogger(__name__)
+
+Reply = Callable[[ToShard], Awaitable[None]]
+
+
+class WorkServer:
+    """Serves shards."""
+
+    def __init__(self, core: Core, *, leader: Callable[[], str]) -> None:
+        self._core = core
+        self._leader = leader
+        """Identity or address of the active dispatcher, for "not leader"."""
+        self._streams = itertools.count(1)
+        self._outgoing: dict[int, asyncio.Queue[ToShard | None]] = {}
+
+    def to_shard(self, send: Send) -> None:
+        """Queue units for a stream."""
+        outgoing = self._outgoing.get(send.stream)
+        assert outgoing is not None, f"units for stream {send.stream}, which is closed"
+        epoch = self._core.machine.epoch
+        outgoing.put_nowait(
+            ToShard(
+                dispatcher_epoch=epoch,
+                shapes=send.shapes,
+                units=send.units,
+                forgotten=send.forgotten,
+            )
+        )
+
+    async def handle(self, requests: AsyncIterator[FromShard], send: Reply, peer: str) -> None:
+        """One stream, from hello to its end."""
+        machine = self._core.machine
+        if machine.epoch == 0:
+            await send(ToShard(not_leader=self._leader()))
+            return
+        first = await anext(requests, None)
+        if first is None:
+            return
+        hello = checked_hello(first.hello)
+        stream = next(self._streams)
+        outgoing: asyncio.Queue[ToShard | None] = asyncio.Queue()
+        self._outgoing[stream] = outgoing
+        await send(ToShard(dispatcher_epoch=machine.epoch))
+        older = machine.shards.opened(
+            stream=stream, name=hello.shard, incarnation=hello.incarnation, now=self._core.now()
+        )
+        log.info("shard %s is connected from %s", hello.shard, peer)
+        for number in older:
+            if (queue := self._outgoing.get(number)) is not None:
+                queue.put_nowait(None)
+        try:
+            self._take(stream, first)
+            await self._converse(stream, requests, send)
+        finally:
+            del self._outgoing[stream]
+            machine.shards.closed(stream, self._core.now())
+            self._core.changed()
+            log.info("shard %s has left", hello.shard)
+
+    async def _converse(self, stream: int, requests: AsyncIterator[FromShard], send: Reply) -> None:
+        """Read and write until either ends."""
+        outgoing = self._outgoing[stream]
+        reading = asyncio.create_task(self._read(stream, requests))
+        writing = asyncio.create_task(_write(outgoing, send))
+        both = (reading, writing)
+        try:
+            done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    async def _read(self, stream: int, requests: AsyncIterator[FromShard]) -> None:
+        async for message in requests:
+            self._take(stream, message)
+
+    def _take(self, stream: int, message: FromShard) -> None:
+        shards, now = self._core.machine.shards, self._core.now()
+        if message.settled:
+            shards.settled(stream, message.settled, now)
+        if message.unplaceable:
+            shards.unplaceable(stream, message.unplaceable, now)
+        if message.handed_back:
+            shards.handed_back(stream, message.handed_back, now)
+        if message.draining:
+            shards.draining(stream)
+        if message.credits:
+            shards.credits(stream, message.credits)
+        self._core.changed()
+
+
+async def _write(outgoing: asyncio.Queue[ToShard | None], send: Reply) -> None:
+    while (message := await outgoing.get()) is not None:
+        await send(message)
+
+
+def checked_hello(hello: ShardHello | None) -> ShardHello:
+    """The hello of a stream's first message.
+
+    Raises:
+        WireError: there is none, or it is of another protocol.
+    """
+    if hello is None or not hello.shard or not hello.incarnation:
+        raise WireError("FromShard.hello: the first message of a stream must say who the shard is")
+    if hello.protocol != PROTOCOL:
+        raise WireError(
+            f"ShardHello.protocol is {hello.protocol}, this dispatcher speaks {PROTOCOL}; "
+            "upgrade the older of the two"
+        )
+    return hello
