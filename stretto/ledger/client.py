@@ -36,12 +36,12 @@ from redis.exceptions import (
 
 from stretto.ledger.requests import (
     Names,
+    ReserveRequest,
     chunks,
     decode,
     encode,
     entry_of,
     nodes_body,
-    reserve_body,
     reserve_replies,
     sums_of,
     transition_body,
@@ -153,9 +153,9 @@ class Ledger:
         return f"the ledger at {self.where} does not answer: {error}"
 
     # ------------------------------------------------------------------------------ the script
-    async def _evaluate(self, operation: bytes, header: bytes, body: bytes) -> list[Any]:
+    async def _evaluate(self, operation: bytes, *arguments: bytes) -> list[Any]:
         """Run the script once; NOSCRIPT loads it."""
-        args = (*self._keys, operation, header, body)
+        args = (*self._keys, operation, *arguments)
         began = time.perf_counter()
         try:
             try:
@@ -171,7 +171,7 @@ class Ledger:
         finally:
             self.call_seconds = time.perf_counter() - began
 
-    async def _call(self, operation: bytes, body: list[Any]) -> Any:
+    async def _call(self, operation: bytes, body: list[Any], records: Sequence[bytes] = ()) -> Any:
         """A numbered call, sent again under its number while no answer comes.
 
         Raises:
@@ -185,7 +185,7 @@ class Ledger:
             names, known = self._names.header(), len(self._names.names)
             header = encode([self._generation, self._epoch, self._sequence, names])
             packed = encode(body)
-            reply = await self._with_resends(operation, header, packed)
+            reply = await self._with_resends(operation, header, packed, *records)
             result = self._result(reply)
             if names:
                 self._names.saved = known
@@ -193,13 +193,13 @@ class Ledger:
         finally:
             self._busy = False
 
-    async def _with_resends(self, operation: bytes, header: bytes, body: bytes) -> list[Any]:
+    async def _with_resends(self, operation: bytes, *arguments: bytes) -> list[Any]:
         for attempt in range(RESENDS):
             try:
-                return await self._evaluate(operation, header, body)
+                return await self._evaluate(operation, *arguments)
             except LedgerUnavailable:
                 await asyncio.sleep(0.05 * 4**attempt)
-        return await self._evaluate(operation, header, body)
+        return await self._evaluate(operation, *arguments)
 
     def _result(self, reply: list[Any]) -> Any:
         word = reply[0]
@@ -249,8 +249,9 @@ class Ledger:
         Raises:
             LedgerFenced, LedgerGap, LedgerUnavailable: see the classes.
         """
-        body = reserve_body(units, self._names)
-        return reserve_replies(await self._call(b"reserve", body), self._names)
+        request = ReserveRequest(units, self._names, epoch=self._epoch)
+        reply = await self._call(b"reserve", request.body, request.records)
+        return reserve_replies(reply, self._names)
 
     async def transition(self, ops: Sequence[LedgerOp]) -> list[bool]:
         """Move reservations on; True where the step applied (a repeated one does not)."""

@@ -21,11 +21,11 @@ local function text(number) return string.format('%.0f', number) end
 local function read(key, names)
   local found = {}
   for first = 1, #names, 1000 do
-    local part = {}
-    for i = first, math.min(first + 999, #names) do part[#part + 1] = names[i] end
-    local values = redis.call('HMGET', key, unpack(part))
-    for i, name in ipairs(part) do
-      if values[i] then found[name] = unpack_message(values[i]) end
+    local last = math.min(first + 999, #names)
+    local values = redis.call('HMGET', key, unpack(names, first, last))
+    for i = first, last do
+      local value = values[i - first + 1]
+      if value then found[names[i]] = unpack_message(value) end
     end
   end
   return found
@@ -47,6 +47,13 @@ local function write(key, records, dirty)
     if #args >= 2000 or #removed >= 1000 then flush() end
   end
   flush()
+end
+
+-- HSET of (name, packed record) pairs.
+local function set(key, pairs_)
+  for first = 1, #pairs_, 2000 do
+    redis.call('HSET', key, unpack(pairs_, first, math.min(first + 1999, #pairs_)))
+  end
 end
 
 local function slot(node, rid)
@@ -116,17 +123,20 @@ end
 
 -- -------------------------------------------------------------------------------------------------- reserve
 if operation == 'reserve' then
-  -- body: {unit, attempt epoch, attempt number, {pod, node, resourceVersion, {rid, amount}*}*}*
+  -- body: {lines*, units*}; lines: {rid, amount}*; unit: {unit, attempt epoch, attempt number, {pod, node, lines}*}.
+  -- From ARGV[4] on, for each unit: its record if it is granted, then a record for each member, packed by the client.
+  local all_lines, proposals = body[1], body[2]
   local unit_ids, pod_ids, node_ids, seen = {}, {}, {}, {}
-  for _, unit in ipairs(body) do
-    unit_ids[#unit_ids + 1] = unit[1]
-    for i = 4, #unit do
-      pod_ids[#pod_ids + 1] = unit[i][1]
-      if not seen[unit[i][2]] then seen[unit[i][2]] = true node_ids[#node_ids + 1] = unit[i][2] end
+  for index, unit in ipairs(proposals) do
+    unit_ids[index] = unit[1]
+    for i = 4, #unit, 3 do
+      pod_ids[#pod_ids + 1] = unit[i]
+      local node = unit[i + 1]
+      if not seen[node] then seen[node] = true node_ids[#node_ids + 1] = node end
     end
   end
   local units, pods, nodes = read(UNITS, unit_ids), read(PODS, pod_ids), read(NODES, node_ids)
-  local dirty_units, dirty_pods, dirty_nodes, replies = {}, {}, {}, {}
+  local dirty_nodes, replies, unit_args, pod_args = {}, {}, {}, {}
 
   local function decide(unit)
     local stored = units[unit[1]]
@@ -136,47 +146,55 @@ if operation == 'reserve' then
         return {SUPERSEDED, '', 0}, true
       end
     end
-    for i = 4, #unit do
-      local held = pods[unit[i][1]]
+    for i = 4, #unit, 3 do
+      local held = pods[unit[i]]
       if held then return {HELD, held[1], held[7]}, true end
     end
-    for i = 4, #unit do
-      local node = nodes[unit[i][2]]
-      if not node then return {NODE_MISSING, unit[i][2], 0} end
-      if node[1] ~= 0 then return {FLAGGED, unit[i][2], 0} end
+    for i = 5, #unit, 3 do
+      local node = nodes[unit[i]]
+      if not node then return {NODE_MISSING, unit[i], 0} end
+      if node[1] ~= 0 then return {FLAGGED, unit[i], 0} end
     end
-    for i = 4, #unit do
-      local member = unit[i]
-      local node = nodes[member[2]]
-      local rid = misfit(node, member, 4)
+    for i = 5, #unit, 3 do
+      local node, lines = nodes[unit[i]], all_lines[unit[i + 1]]
+      local rid = misfit(node, lines, 1)
       if rid then
-        for back = 4, i - 1 do book(nodes[unit[back][2]], unit[back], 4, -1) end
-        return {NO_FIT, member[2], rid}
+        for back = 5, i - 1, 3 do book(nodes[unit[back]], all_lines[unit[back + 1]], 1, -1) end
+        return {NO_FIT, unit[i], rid}
       end
-      book(node, member, 4, 1)
+      book(node, lines, 1, 1)
     end
-    for i = 4, #unit do
-      local member = unit[i]
-      local record = {member[2], unit[1], unit[2], unit[3], epoch, member[3], RESERVED}
-      for line = 4, #member do record[#record + 1] = member[line] end
-      pods[member[1]] = record
-      dirty_pods[member[1]] = true
-      dirty_nodes[member[2]] = true
-    end
-    return {GRANTED, '', 0}
   end
 
-  for index, unit in ipairs(body) do
+  local granted = {GRANTED, '', 0}
+  local next_arg = 4
+  for index, unit in ipairs(proposals) do
     local reply, known = decide(unit)
-    replies[index] = reply
-    if not known then
+    local arg = next_arg
+    next_arg = next_arg + 1 + (#unit - 3) / 3
+    if not reply then
+      -- Later units of the batch see this one: its pods are held, its attempt is the last seen.
+      units[unit[1]] = {unit[2], unit[3], GRANTED, '', 0}
+      unit_args[#unit_args + 1] = unit[1]
+      unit_args[#unit_args + 1] = ARGV[arg]
+      for i = 4, #unit, 3 do
+        arg = arg + 1
+        pods[unit[i]] = {unit[i + 1], 0, 0, 0, 0, 0, RESERVED}
+        pod_args[#pod_args + 1] = unit[i]
+        pod_args[#pod_args + 1] = ARGV[arg]
+        dirty_nodes[unit[i + 1]] = true
+      end
+      reply = granted
+    elseif not known then
       units[unit[1]] = {unit[2], unit[3], reply[1], reply[2], reply[3]}
-      dirty_units[unit[1]] = true
+      unit_args[#unit_args + 1] = unit[1]
+      unit_args[#unit_args + 1] = pack(units[unit[1]])
     end
+    replies[index] = reply
   end
   write(NODES, nodes, dirty_nodes)
-  write(PODS, pods, dirty_pods)
-  write(UNITS, units, dirty_units)
+  set(PODS, pod_args)
+  set(UNITS, unit_args)
   return finish(replies)
 end
 

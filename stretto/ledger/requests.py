@@ -72,24 +72,48 @@ def flat(lines: Lines, names: Names, into: list[Any]) -> list[Any]:
     return into
 
 
-def reserve_body(units: Iterable[LedgerUnit], names: Names) -> list[Any]:
-    """Body of a reserve call.
+class ReserveRequest:
+    """Body and packed records of a reserve call; lines that units share are sent once.
 
-    Raises:
-        LedgerRefused: a unit is larger than one call may carry.
+    The records are packed here rather than in the script, which holds up everybody.
     """
-    body = []
-    for unit in units:
+
+    def __init__(self, units: Iterable[LedgerUnit], names: Names, *, epoch: int) -> None:
+        self._names = names
+        self._epoch = epoch
+        self._index: dict[Lines, int] = {}
+        self.lines: list[list[int]] = []
+        """(number, amount) pairs, flat."""
+        self.units: list[list[Any]] = []
+        """unit, attempt epoch, attempt number, then (pod, node, index of lines from 1)*."""
+        self.records: list[bytes] = []
+        """For each unit the record of its grant, then one a member."""
+        for unit in units:
+            self._add(unit)
+
+    def _add(self, unit: LedgerUnit) -> None:
         if len(unit.members) > MAX_MEMBERS:
             raise LedgerRefused(
                 f"unit {unit.unit_id} has {len(unit.members)} members; at most {MAX_MEMBERS}"
             )
-        row: list[Any] = [unit.unit_id, unit.attempt[0], unit.attempt[1]]
-        row += [
-            flat(m.lines, names, [m.pod_uid, m.node_uid, m.resource_version]) for m in unit.members
-        ]
-        body.append(row)
-    return body
+        epoch, number = unit.attempt
+        row: list[Any] = [unit.unit_id, epoch, number]
+        self.records.append(_encode([epoch, number, int(ReserveKind.GRANTED), "", 0]))
+        for member in unit.members:
+            index = self._index.get(member.lines)
+            if index is None:
+                self.lines.append(flat(member.lines, self._names, []))
+                index = self._index[member.lines] = len(self.lines)
+            row += (member.pod_uid, member.node_uid, index)
+            fixed = (member.node_uid, unit.unit_id, epoch, number, self._epoch)
+            rest = (member.resource_version, int(EntryState.RESERVED), *self.lines[index - 1])
+            self.records.append(_encode(fixed + rest))
+        self.units.append(row)
+
+    @property
+    def body(self) -> list[Any]:
+        """What the script is sent."""
+        return [self.lines, self.units]
 
 
 def transition_body(ops: Iterable[LedgerOp], names: Names) -> list[Any]:

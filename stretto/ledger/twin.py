@@ -13,9 +13,10 @@ from typing import Any
 
 from stretto.ledger.requests import (
     Names,
+    ReserveRequest,
+    decode,
     entry_of,
     nodes_body,
-    reserve_body,
     reserve_replies,
     sums_of,
     transition_body,
@@ -121,46 +122,57 @@ class LedgerTwin:
 
     def reserve(self, units: Sequence[LedgerUnit]) -> list[ReserveReply]:
         """Reserve each unit whole or not at all, in order, later ones seeing earlier grants."""
-        body = reserve_body(units, self.names)
+        request = ReserveRequest(units, self.names, epoch=self._epoch)
         self._enter()
-        return reserve_replies([self._decide(unit) for unit in body], self.names)
+        return reserve_replies(self._decide_all(request), self.names)
 
-    def _decide(self, unit: Record) -> Record:
-        unit_id, epoch, number, *members = unit
+    def _decide_all(self, request: ReserveRequest) -> list[Record]:
+        replies, at = [], 0
+        for unit in request.units:
+            members = (len(unit) - 3) // 3
+            records = request.records[at + 1 : at + 1 + members]
+            replies.append(self._decide(unit, request.lines, records))
+            at += 1 + members
+        return replies
+
+    def _decide(self, unit: Record, lines: list[list[int]], records: list[bytes]) -> Record:
+        unit_id, epoch, number, *flat_members = unit
         stored = self.units.get(unit_id)
         if stored is not None:
             if stored[:2] == [epoch, number]:
                 return stored[2:]
             if stored[:2] > [epoch, number]:
                 return [int(ReserveKind.SUPERSEDED), "", 0]
-        for member in members:
-            held = self.pods.get(member[0])
+        for pod_uid in flat_members[::3]:
+            held = self.pods.get(pod_uid)
             if held is not None:
                 return [int(ReserveKind.HELD), held[0], held[6]]
-        reply = self._grant(unit_id, epoch, number, members)
+        numbers = [lines[index - 1] for index in flat_members[2::3]]
+        members = list(zip(flat_members[::3], flat_members[1::3], numbers, strict=True))
+        reply = self._misfit(members)
+        if not reply:
+            reply = [int(ReserveKind.GRANTED), "", 0]
+            for pod_uid, record in zip(flat_members[::3], records, strict=True):
+                self.pods[pod_uid] = decode(record)
         self.units[unit_id] = [epoch, number, *reply]
         return reply
 
-    def _grant(self, unit_id: str, epoch: int, number: int, members: list[Record]) -> Record:
-        for member in members:
-            node = self.nodes.get(member[1])
+    def _misfit(self, members: list[tuple[str, str, list[int]]]) -> Record:
+        """Book all members; if one has no place, book none and say which and why."""
+        for _, node_uid, _ in members:
+            node = self.nodes.get(node_uid)
             if node is None:
-                return [int(ReserveKind.NODE_MISSING), member[1], 0]
+                return [int(ReserveKind.NODE_MISSING), node_uid, 0]
             if node[0]:
-                return [int(ReserveKind.FLAGGED), member[1], 0]
-        for index, member in enumerate(members):
-            rid = misfit(self.nodes[member[1]], member[3:])
+                return [int(ReserveKind.FLAGGED), node_uid, 0]
+        for index, (_, node_uid, lines) in enumerate(members):
+            rid = misfit(self.nodes[node_uid], lines)
             if rid:
-                for earlier in members[:index]:
-                    book(self.nodes[earlier[1]], earlier[3:], -1)
-                return [int(ReserveKind.NO_FIT), member[1], rid]
-            book(self.nodes[member[1]], member[3:], 1)
-        for pod_uid, node_uid, version, *lines in members:
-            state = int(EntryState.RESERVED)
-            self.pods[pod_uid] = [
-                node_uid, unit_id, epoch, number, self._epoch, version, state, *lines,
-            ]  # fmt: skip
-        return [int(ReserveKind.GRANTED), "", 0]
+                for _, earlier, taken in members[:index]:
+                    book(self.nodes[earlier], taken, -1)
+                return [int(ReserveKind.NO_FIT), node_uid, rid]
+            book(self.nodes[node_uid], lines, 1)
+        return []
 
     def transition(self, ops: Sequence[LedgerOp]) -> list[bool]:
         """Move reservations on; True where the step applied."""
