@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model.shape import Shape
-from stretto.placement.framework import Bools, Filter, Int64s, Scorer, View, normalised
+from stretto.placement.framework import Bools, Filter, Int64s, Numbers, Scorer, View, normalised
 from stretto.placement.profiles import Profile
 from stretto.placement.static_part import StaticPart
 from stretto.snapshot.columns import Snapshot
@@ -74,6 +74,7 @@ class CompiledShape:
             else:
                 self.scorers.append((scorer, weight))
         self.total: Int64s = np.zeros(0, dtype=np.int64)
+        self._uses = 0
         self._fixed: Int64s | int = 0
         self._maxima: list[int] = []
         self._stamp = -1
@@ -84,7 +85,7 @@ class CompiledShape:
     def nbytes(self) -> int:
         """Bytes this takes, roughly."""
         fixed = 0 if isinstance(self._fixed, int) else self._fixed.nbytes
-        return _COMPILED_BYTES + self.total.nbytes + fixed
+        return _COMPILED_BYTES + (self.total.nbytes if self._uses > 1 else 0) + fixed
 
     def refresh(self, counters: Counters) -> None:
         """Bring ``total`` up to date with the snapshot."""
@@ -94,7 +95,11 @@ class CompiledShape:
         current = self._static_version == self.static.version and (
             self.images is None or self._image_version == snapshot.images.version
         )
-        changed = snapshot.changes.since(self._stamp) if current else None
+        self._uses += 1
+        # The first use scores into a shared buffer: where no two pods are alike, keeping every
+        # shape's scores would only flush those that are used again, and memory caches with them.
+        kept = current and self._uses > 2
+        changed = snapshot.changes.since(self._stamp) if kept else None
         if changed is None or len(changed) * 4 > snapshot.rows:
             self._build()
             counters.builds += 1
@@ -111,9 +116,14 @@ class CompiledShape:
         mask = self._passes(view, self.static.mask)
         self._maxima = self._maxima_over(mask)
         self._fixed = self._fixed_scores(view)
-        total = self._row_scores(view)
-        total += self._fixed
-        self.total = _masked(total, mask)
+        scores = self._row_scores(view)
+        if self._uses < 2:
+            self.total = view.ints("total")
+            np.copyto(self.total, scores, casting="unsafe")
+        else:
+            self.total = scores.astype(np.int64)
+        self.total += self._fixed
+        _mask_out(self.total, mask)
         self._static_version = self.static.version
         self._image_version = self._snapshot.images.version
 
@@ -124,16 +134,23 @@ class CompiledShape:
                 mask = mask & passes
         return mask
 
-    def _row_scores(self, view: View) -> Int64s:
-        scores = None
+    def _row_scores(self, view: View) -> Numbers:
+        """Weighted sum of the scores that depend on the row alone; whole numbers, in a buffer."""
+        scores = view.floats("scores")
+        first = True
         for scorer, weight in self.scorers:
             raw = scorer.raw(view)
-            if raw is not None:
-                part = raw if weight == 1 else raw * weight
-                scores = part if scores is None else scores + part
-        if scores is None:
-            return np.zeros(view.size, dtype=np.int64)
-        return scores.astype(np.int64)
+            if raw is None:
+                continue
+            part = raw if weight == 1 else raw * weight
+            if first:
+                np.copyto(scores, part)
+                first = False
+            else:
+                scores += part
+        if first:
+            scores.fill(0)
+        return scores
 
     def _maxima_over(self, mask: Bools) -> list[int]:
         return [
@@ -164,9 +181,10 @@ class CompiledShape:
         rows = np.array(changed, dtype=np.int64)
         view = View(self._snapshot, rows)
         mask = self._passes(view, self.static.mask[rows])
-        scores = self._row_scores(view)
+        scores = self._row_scores(view).astype(np.int64)
         scores += self._fixed if isinstance(self._fixed, int) else self._fixed[rows]
-        self.total[rows] = _masked(scores, mask)
+        _mask_out(scores, mask)
+        self.total[rows] = scores
 
     def total_of_row(self, row: int) -> int:
         """The total of one row as it is now, under the maxima as they stand; -1 if it does not fit."""
@@ -211,10 +229,9 @@ class CompiledShape:
         return True
 
 
-def _masked(total: Int64s, mask: Bools) -> Int64s:
-    """In place: -1 (all bits) where the mask is false. Masked copies cost up to six times as much."""
+def _mask_out(total: Int64s, mask: Bools) -> None:
+    """Write -1 (all bits) where the mask is false. Masked copies cost up to six times as much."""
     total |= -(~mask).astype(np.int64)
-    return total
 
 
 _ZERO: Int64s = np.zeros(1, dtype=np.int64)

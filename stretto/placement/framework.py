@@ -64,10 +64,27 @@ class View:
         """The entries of a column for the rows of this view (a view of memory, or a copy)."""
         return array[: self.size] if self.rows is None else array[self.rows]
 
-    @property
-    def live_count(self) -> int:
-        """Live nodes among the rows, counted only when the view is of all."""
-        return self.snapshot.node_count if self.rows is None else self.size
+    def floats(self, slot: str) -> Floats:
+        """A buffer of float64[size] to write over, the same one each time a slot is asked for.
+
+        Passes over all nodes touch a dozen arrays; fresh ones would be cold memory each time.
+        """
+        return self._buffer(("float64", slot), np.float64)
+
+    def ints(self, slot: str) -> Int64s:
+        """A buffer of int64[size]; see :meth:`floats`."""
+        return self._buffer(("int64", slot), np.int64)
+
+    def bools(self, slot: str) -> Bools:
+        """A buffer of bool[size]; see :meth:`floats`."""
+        return self._buffer(("bool", slot), np.bool_)
+
+    def _buffer(self, key: tuple[str, str], dtype: type[T]) -> npt.NDArray[T]:
+        found = self.snapshot.derived.get(key)
+        if not isinstance(found, np.ndarray) or len(found) < self.size:
+            found = np.empty(max(self.snapshot.capacity, self.size), dtype=dtype)
+            self.snapshot.derived[key] = found
+        return found[: self.size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +127,10 @@ class Scorer:
     normalise: ClassVar[Normalise] = Normalise.NONE
 
     def raw(self, view: View) -> Numbers | None:
-        """Whole numbers [view.size]; None when every row has 0. Dead rows may hold anything finite."""
+        """Whole numbers [view.size]; None when every row has 0. Dead rows may hold anything finite.
+
+        The array may be a buffer that the scorer's next call writes over.
+        """
         raise AssertionError("each scorer has its own")
 
     def raw_row(self, row: int) -> int:

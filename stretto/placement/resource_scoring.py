@@ -143,14 +143,15 @@ class FitScorer(Scorer):
         capacities = [self._snapshot.capacities.of(item.column) for item in self._items]
         if self._type is StrategyType.RATIO or not all(c.plain for c in capacities):
             return by_presence(view, self._items, self._exact)
-        total: Floats | None = None
+        total = view.floats("fit")
+        part = total
         for item, capacity in zip(self._items, capacities, strict=True):
             floats = view.of(capacity.floats)
             if self._type is StrategyType.LEAST:
-                part = floats - view.of(item.used.used_float)
+                np.subtract(floats, view.of(item.used.used_float), out=part)
                 part -= item.request
             else:
-                part = view.of(item.used.used_float) + item.request
+                np.add(view.of(item.used.used_float), item.request, out=part)
                 np.minimum(part, floats, out=part)
             part *= MAX_SCORE
             part /= floats
@@ -159,11 +160,9 @@ class FitScorer(Scorer):
                 np.maximum(part, 0, out=part)
             if item.weight != 1:
                 part *= item.weight
-            if total is None:
-                total = part
-            else:
+            if part is not total:
                 total += part
-        assert total is not None
+            part = view.floats("fit part")
         if self._weights != 1:
             total /= self._weights
             np.floor(total, out=total)

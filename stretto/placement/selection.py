@@ -48,13 +48,14 @@ class Ranking:
         self._avoid = avoid
 
     def low(self, rows: Int64s | None = None) -> Int64s:
-        """int64[len(rows)], or of all rows that were ever used; each below 2^41."""
+        """int64[len(rows)], or of all rows that were ever used; each below 2^41; in a buffer."""
         snapshot = self._snapshot
         view = View(snapshot, rows)
-        bits = view.of(snapshot.uid_hash) ^ self._flip
+        low = view.ints("rank")
+        bits = low.view(np.uint64)
+        np.bitwise_xor(view.of(snapshot.uid_hash), self._flip, out=bits)
         bits *= self._factor
         bits >>= _SHIFT
-        low = bits.view(np.int64)
         if self._own is not None:
             low |= view.of(_own_bits(snapshot, self._own))
         if self._avoid:
@@ -70,8 +71,8 @@ class Ranking:
         low = self.low()
         if int(total.max()) >= _PACKED_LIMIT:
             return _top_by_two_keys(total, low, count)
-        low |= total << LOW_BITS
-        keys = low  # negative where the total is
+        keys = np.left_shift(total, LOW_BITS, out=View(self._snapshot).ints("keys"))
+        keys |= low  # negative where the total is
         if count == 1:
             best = int(keys.argmax())
             return ([best], [keys.item(best)]) if total.item(best) >= 0 else ([], [])

@@ -89,7 +89,9 @@ def test_the_cache_stays_within_its_bytes_and_counts_evictions():
     snapshot = worlds.cluster(rng, 50)
     kernel = fresh(snapshot, cache_bytes=40_000)
     for _ in range(50):
-        kernel.place(worlds.shape(rng), 1, seed=1)
+        shape = worlds.shape(rng)
+        for _ in range(2):
+            kernel.place(shape, 1, seed=1)
     statistics = kernel.statistics()
     assert statistics["evictions"] > 30
     assert kernel._bytes <= 40_000

@@ -22,6 +22,8 @@ from stretto.placement.resource_scoring import (
 from stretto.snapshot.columns import Snapshot
 
 NAME = "NodeResourcesBalancedAllocation"
+_SHIFT = 150
+"""50 + (50 + a − b) // 2 = (a − (b − 150)) // 2."""
 _FEW = 8
 """Up to this many changed rows are refreshed one by one."""
 
@@ -88,7 +90,7 @@ class Before:
         return found
 
     def refreshed(self) -> Floats:
-        """float64[rows]."""
+        """float64[rows]: S − 150, as the scorer subtracts it."""
         snapshot = self._snapshot
         changed = snapshot.changes.since(self._stamp) if self._stamp >= 0 else None
         if (
@@ -99,7 +101,7 @@ class Before:
             self._values = self._over(View(snapshot))
         elif len(changed) <= _FEW:
             for row in changed:
-                self._values[row] = self.of_row(row)
+                self._values[row] = self.of_row(row) - _SHIFT
         else:
             rows = np.array(changed, dtype=np.int64)
             self._values[rows] = self._over(View(snapshot, rows))
@@ -111,7 +113,7 @@ class Before:
         for item in self._items:
             floats = view.of(self._snapshot.capacities.of(item.column).floats)
             fractions.append(_fraction(view.of(item.used.used_float), floats))
-        return _evenness(fractions)
+        return _evenness(fractions) - _SHIFT
 
     def of_row(self, row: int) -> int:
         """One row, whatever it has."""
@@ -140,16 +142,16 @@ class BalancedScorer(Scorer):
         if len(self._items) < 2 or not all(c.plain for c in capacities):
             return by_presence(view, self._items, self._group)
         after = []
-        for item, capacity in zip(self._items, capacities, strict=True):
-            amount = view.of(item.used.used_float) + item.request
-            after.append(_fraction(amount, view.of(capacity.floats)))
+        for i, (item, capacity) in enumerate(zip(self._items, capacities, strict=True)):
+            fraction = view.floats(f"balanced {i}")
+            np.add(view.of(item.used.used_float), item.request, out=fraction)
+            fraction /= view.of(capacity.floats)
+            after.append(np.minimum(fraction, 1.0, out=fraction))
         score = _evenness(after)
+        # 50 + (50 + after - before) // 2, the outer 50 moved inside: two passes fewer.
         score -= view.of(self._before.refreshed())
-        score += MAX_SCORE // 2
         score *= 0.5
-        np.floor(score, out=score)
-        score += MAX_SCORE // 2
-        return score
+        return np.floor(score, out=score)
 
     def _group(self, active: list[ScoredResource], rows: Int64s) -> Int64s:
         if len(active) < 2:

@@ -61,14 +61,16 @@ class FitFilter(Filter):
         return None if self._missing else self._columns
 
     def passes(self, view: View) -> Bools:
-        """bool[view.size]."""
+        """bool[view.size], in a buffer that the next call writes over."""
         wants = self._wants()
         if wants is None:
             return np.zeros(view.size, dtype=np.bool_)
-        passes: Bools = view.of(self._pods.used) < view.of(self._pods.alloc)
+        passes = view.bools("fit")
+        np.less(view.of(self._pods.used), view.of(self._pods.alloc), out=passes)
+        free, enough = view.ints("fit"), view.bools("fit part")
         for column, amount in wants:
-            free = view.of(column.alloc) - view.of(column.used)
-            passes &= free >= amount
+            np.subtract(view.of(column.alloc), view.of(column.used), out=free)
+            passes &= np.greater_equal(free, amount, out=enough)
         return passes
 
     def passes_row(self, row: int) -> bool:
