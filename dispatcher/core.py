@@ -49,6 +49,8 @@ class Core:
     ) -> None:
         self.machine = machine
         self.sinks: Sinks | None = None
+        self.may_act: Callable[[], bool] = lambda: True
+        """Whether the Lease is ours right now; a process that was paused finds out here."""
         self.opened = asyncio.Event()
         """Set when units may be dispatched for the first time."""
         self.ticked_at = 0.0
@@ -76,7 +78,7 @@ class Core:
             self._scheduled.cancel()
             self._scheduled = None
         sinks = self.sinks
-        if sinks is None:
+        if sinks is None or not self.may_act():
             return
         now = self._clock()
         for send in self.machine.dispatch(now):

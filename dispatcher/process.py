@@ -142,7 +142,6 @@ class DispatcherProcess:
         self.core.machine.begin(epoch, sources=len(self._settings.scheduler_name))
         log.info("leading with epoch %d", epoch)
         tasks = [asyncio.create_task(work) for work in self._parts()]
-        tasks.append(asyncio.create_task(self._exit_when_lost()))
         opening = asyncio.create_task(self._announce(ready))
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -169,6 +168,7 @@ class DispatcherProcess:
         writer = ConditionWriter(
             client, core=core, events=events, workers=settings.conditions_in_flight
         )
+        core.may_act = self._keeper.valid
         core.sinks = Sinks(work=self._work, outcomes=outcomes, writer=writer)
         watches = [
             PodWatch(client, core=core, scheduler_name=name) for name in settings.scheduler_name
@@ -181,7 +181,7 @@ class DispatcherProcess:
             events=tuple(events.values()),
         )
         return [
-            self._keeper.run(),
+            self._keep_lease(),
             outcomes.run(),
             follow.run(),
             *(watch.run() for watch in watches),
@@ -199,9 +199,10 @@ class DispatcherProcess:
         if ready is not None:
             ready.set()
 
-    async def _exit_when_lost(self) -> None:
-        """Another may be acting: end without any further effect, no clean-up (reliability §2.1)."""
-        await self._keeper.lost.wait()
+    async def _keep_lease(self) -> None:
+        """Renew. Once lost, another may act: end on the spot, without clean-up (reliability
+        §2.1)."""
+        await self._keeper.run()
         os._exit(LOST_EXIT_CODE)
 
     def _leader(self) -> str:

@@ -1,0 +1,284 @@
+"""The shells over real streams on loopback: a shard, a Binder's log and outcomes, played by the
+test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from dispatcher.conditions import PatchOrder, PatchResult
+from dispatcher.core import Core
+from dispatcher.follow import FollowClient
+from dispatcher.machine import Machine
+from dispatcher.outcomes_client import OutcomesClient
+from dispatcher.pods import Place, PodSeen
+from dispatcher.process import Sinks
+from dispatcher.work_server import WorkServer
+from stretto.model.unit import Diagnosis, Outcome, OutcomeKind, PodUid, Unplaceable, Version
+from stretto.rpc.channels import Dialer, Stream
+from stretto.rpc.errors import NotLeader
+from stretto.rpc.messages import (
+    FollowKind,
+    FollowMessage,
+    FollowRequest,
+    FromShard,
+    OutcomeBatch,
+    OutcomeRequest,
+    OwnedSet,
+    ShardHello,
+    ToShard,
+)
+from stretto.rpc.security import Security
+from stretto.rpc.servers import RpcServer, add_follow, add_outcomes, add_work
+from stretto.rpc.services import WORK
+from stretto.snapshot.delta import Delta, ObjectRow
+from tests.dispatcher.brain import shape
+
+SECURITY = Security()
+EPOCH = 7
+BINDER = 40
+
+
+class Writer:
+    """Every condition is written at once."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def to_api(self, orders: list[PatchOrder]) -> None:
+        for order in orders:
+            self.core.machine.patch_replied(
+                order.uid, PatchResult.WRITTEN, resource_version=100, now=self.core.now()
+            )
+
+
+class FakeBinder:
+    """Follow and Outcomes, as far as a test says."""
+
+    def __init__(self) -> None:
+        self.server = RpcServer("127.0.0.1:0", security=SECURITY)
+        add_follow(self.server, self.follow)
+        add_outcomes(self.server, self.outcomes)
+        self.log: asyncio.Queue[FollowMessage | None] = asyncio.Queue()
+        self.batches: asyncio.Queue[OutcomeBatch | None] = asyncio.Queue()
+        self.requests: list[OutcomeRequest] = []
+        self.followed: list[FollowRequest] = []
+
+    async def follow(
+        self,
+        requests: AsyncIterator[FollowRequest],
+        send: Callable[[FollowMessage | bytes], Awaitable[None]],
+        _peer: str,
+    ) -> None:
+        request = await anext(requests)
+        self.followed.append(request)
+        empty = Delta(epoch=BINDER, sequence=1)
+        if request.epoch == BINDER:
+            await send(FollowMessage(FollowKind.HEARTBEAT, empty))
+        else:
+            await send(FollowMessage(FollowKind.FULL_BEGIN, empty))
+            await send(FollowMessage(FollowKind.FULL_END, empty))
+        while (message := await self.log.get()) is not None:
+            await send(message)
+
+    async def outcomes(
+        self,
+        requests: AsyncIterator[OutcomeRequest],
+        send: Callable[[OutcomeBatch], Awaitable[None]],
+        _peer: str,
+    ) -> None:
+        self.requests.append(await anext(requests))
+        await send(OutcomeBatch(binder_epoch=BINDER, owned=OwnedSet(complete=True)))
+
+        async def read() -> None:
+            async for request in requests:
+                self.requests.append(request)
+
+        reading = asyncio.create_task(read())
+        while (batch := await self.batches.get()) is not None:
+            await send(batch)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+class World:
+    """A dispatcher between a fake Binder and shards that the test plays."""
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+        self.core = Core(self.machine, linger_s=0.001)
+        self.work = WorkServer(self.core, leader=lambda: "the-leader")
+        self.server = RpcServer("127.0.0.1:0", security=SECURITY)
+        add_work(self.server, self.work.handle)
+        self.binder = FakeBinder()
+        self.writer = Writer(self.core)
+
+    def create(self, *uids: str) -> None:
+        for number, uid in enumerate(uids):
+            seen = PodSeen(
+                uid=PodUid(uid),
+                namespace="default",
+                name=uid,
+                resource_version=number + 1,
+                shape=shape(),
+                profile="stretto",
+            )
+            self.machine.pod_seen(seen, self.core.now())
+        self.core.changed()
+
+    async def shard(self, name: str = "shard-1", *, credits_: int = 10) -> Any:
+        dialer = Dialer(f"127.0.0.1:{self.server.port}", security=SECURITY, rng=random.Random(1))
+        hello = ShardHello(shard=name, incarnation="one")
+        stream, greeting = await dialer.connect(WORK, lambda: FromShard(hello=hello))
+        assert greeting.dispatcher_epoch == EPOCH
+        await stream.send(FromShard(credits=credits_))
+        return stream
+
+    def place(self, uid: str) -> Place | None:
+        record = self.machine.pods.get(uid)
+        return record.place if record else None
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 (the test looks from outside)
+            await asyncio.sleep(0.005)
+
+
+async def units(stream: Stream[FromShard, ToShard]) -> ToShard:
+    async with asyncio.timeout(5):
+        message = await stream.receive()
+    assert message is not None
+    return message
+
+
+@contextlib.asynccontextmanager
+async def world(*, lead: bool = True) -> AsyncIterator[World]:
+    here = World()
+    await here.server.start()
+    await here.binder.server.start()
+    target = f"127.0.0.1:{here.binder.server.port}"
+    rng = random.Random(1)
+    outcomes = OutcomesClient(
+        here.core, target=target, security=SECURITY, name="dispatcher", rng=rng
+    )
+    follow = FollowClient(here.core, target=target, security=SECURITY, name="dispatcher", rng=rng)
+    here.core.sinks = Sinks(work=here.work, outcomes=outcomes, writer=here.writer)  # type: ignore[arg-type]
+    tasks = []
+    if lead:
+        here.machine.begin(EPOCH, sources=1)
+        here.machine.synced()
+        tasks = [asyncio.create_task(part.run()) for part in (outcomes, follow, here.core)]
+    try:
+        if lead:
+            await until(lambda: here.machine.open() and follow.version.epoch)
+        yield here
+        here.machine.validate()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await here.server.stop(0)
+        await here.binder.server.stop(0)
+
+
+async def test_units_reach_a_shard_and_an_outcome_is_applied_and_acknowledged() -> None:
+    async with world() as here:
+        here.create("a", "b")
+        stream = await here.shard()
+        message = await units(stream)
+        assert [unit.unit_id for unit in message.units] == ["a", "b"]
+        assert message.shapes == [(message.units[0].members[0].shape, shape())]
+        first = message.units[0]
+        await stream.send(FromShard(settled=[(first.unit_id, first.attempt)]))
+        await until(lambda: here.place("a") is Place.OWNED)
+        bound = Outcome(first.unit_id, first.attempt, OutcomeKind.BOUND, node="n1")
+        await here.binder.batches.put(
+            OutcomeBatch(binder_epoch=BINDER, first_index=1, outcomes=[bound])
+        )
+        await until(lambda: here.place("a") is Place.SETTLED)
+        await until(lambda: any(r.acknowledged == 1 for r in here.binder.requests))
+        await stream.close()
+        await until(lambda: not here.machine.shards.assignment.shards)
+        assert here.place("b") is Place.WAITING
+
+
+async def test_a_parked_pod_is_woken_by_the_log_and_told_the_version_to_reach() -> None:
+    async with world() as here:
+        here.create("a")
+        stream = await here.shard()
+        unit = (await units(stream)).units[0]
+        answer = Unplaceable(
+            unit.unit_id,
+            unit.attempt,
+            unit.members[0].shape,
+            Version(BINDER, 5),
+            Diagnosis("0/1 nodes are available", (), 1),
+        )
+        await stream.send(FromShard(unplaceable=[answer]))
+        await until(lambda: here.machine.queue.next_deadline() is None and here.place("a") == 1)
+        freed = Delta(epoch=BINDER, sequence=9)
+        freed.pod_sign, freed.pod_shape, freed.pod_node, freed.pod_uid = [-1], [1], [1], ["x"]
+        await here.binder.log.put(FollowMessage(FollowKind.DELTA, freed))
+        again = (await units(stream)).units[0]
+        assert again.min_sequence == 9
+        assert again.attempt > unit.attempt
+        await stream.close()
+
+
+async def test_label_keys_of_the_log_project_the_shapes() -> None:
+    async with world() as here:
+        row = ObjectRow("LabelKeys", "", 2, msgspec.msgpack.encode(["app"]))
+        delta = Delta(epoch=BINDER, sequence=2)
+        delta.objects = [row]
+        await here.binder.log.put(FollowMessage(FollowKind.DELTA, delta))
+        await until(lambda: here.machine.shapes.label_keys == ("app",))
+
+
+async def test_after_a_broken_log_it_resumes_where_it_was() -> None:
+    async with world() as here:
+        await here.binder.log.put(
+            FollowMessage(FollowKind.HEARTBEAT, Delta(epoch=BINDER, sequence=33))
+        )
+        await here.binder.log.put(None)
+        await until(lambda: len(here.binder.followed) == 2)
+        assert (here.binder.followed[1].epoch, here.binder.followed[1].sequence) == (BINDER, 33)
+
+
+async def test_a_withdrawal_reaches_the_binder() -> None:
+    async with world() as here:
+        here.create("a")
+        stream = await here.shard()
+        await units(stream)
+        here.machine.pod_deleted("a", leaving=True, now=here.core.now())
+        here.core.changed()
+        await until(lambda: any(r.withdraw == ["a"] for r in here.binder.requests))
+        await stream.close()
+
+
+async def test_a_shard_that_dials_again_gets_its_units_again() -> None:
+    async with world() as here:
+        here.create("a")
+        first = await here.shard()
+        assert (await units(first)).units
+        second = await here.shard()
+        assert [unit.unit_id for unit in (await units(second)).units] == ["a"]
+        async with asyncio.timeout(5):
+            assert await first.receive() is None, "the older stream is ended"
+        await first.close()
+        await second.close()
+
+
+async def test_a_standby_names_the_leader() -> None:
+    async with world(lead=False) as here:
+        dialer = Dialer(f"127.0.0.1:{here.server.port}", security=SECURITY, rng=random.Random(1))
+        hello = ShardHello(shard="s", incarnation="one")
+        with pytest.raises(NotLeader, match="the-leader"):
+            await dialer.try_once(WORK, lambda: FromShard(hello=hello))
