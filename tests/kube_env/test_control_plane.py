@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,24 @@ def test_a_service_account_token_identifies_the_account(
     status, body = control_plane.request("GET", path, token=token)
     assert status == 403
     assert f"system:serviceaccount:{kube_namespace}:robot" in body["message"]
+
+
+async def test_a_pod_of_an_account_reaches_the_server(
+    control_plane: ControlPlane, kube_namespace: str, tmp_path: Path
+) -> None:
+    accounts = f"/api/v1/namespaces/{kube_namespace}/serviceaccounts"
+    assert control_plane.request("POST", accounts, {"metadata": {"name": "robot"}})[0] == 201
+    (tmp_path / "token").write_text(control_plane.token_for(kube_namespace, "robot"))
+    (tmp_path / "ca.crt").write_text(control_plane.authority.read_text())
+    environ = {
+        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+        "KUBERNETES_SERVICE_PORT": str(control_plane.port),
+    }
+    async with KubeClient(KubeConfig.in_cluster(environ=environ, folder=tmp_path)) as client:
+        assert (await client.check()).startswith("v1.")
+        refused = await client.get(f"/api/v1/namespaces/{kube_namespace}/pods")
+    assert refused.status == 403
+    assert f"system:serviceaccount:{kube_namespace}:robot" in refused.text
 
 
 def test_what_to_do_is_named_when_the_programs_are_missing(tmp_path: os.PathLike[str]) -> None:
