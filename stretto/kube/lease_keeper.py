@@ -112,12 +112,22 @@ class LeaseKeeper:
             return
         self._machine.lost = True
         try:
-            answer = await self._write(holder="", clean=clean)
+            problem = await self._blank(clean=clean)
+            if problem:
+                # A renewal that was cancelled in flight may have been carried out.
+                await self._read()
+                record = self._machine.record
+                if record is not None and record.holder == self.identity:
+                    problem = await self._blank(clean=clean)
         except KubeError as error:
-            log.warning("lease %s: not released: %s", self._path, error)
-            return
-        if not answer.ok:
-            log.warning("lease %s: not released: %d %s", self._path, answer.status, answer.text)
+            problem = str(error)
+        if problem:
+            log.warning("lease %s: not released: %s", self._path, problem)
+
+    async def _blank(self, *, clean: bool) -> str:
+        """Write the Lease without a holder; the refusal, or ''."""
+        answer = await self._write(holder="", clean=clean)
+        return "" if answer.ok else f"{answer.status} {answer.text}"
 
     async def _advance(self) -> None:
         """Take one step."""

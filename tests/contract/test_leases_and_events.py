@@ -76,6 +76,18 @@ async def test_a_silent_holder_is_taken_over_after_the_duration_and_finds_out(
     assert silent.lost.is_set()
 
 
+async def test_a_release_after_a_renewal_that_was_cut_off_still_works(cluster: Cluster) -> None:
+    keeper = keeper_of(cluster, "one", duration_s=60.0)
+    await keeper.acquire()
+    unseen = dict(keeper._object)
+    async with keeping(keeper):
+        await asyncio.sleep(0.4)
+    keeper._object = unseen  # as if the answers of the last renewals had not been seen
+    await keeper.release(clean=True)
+    async with asyncio.timeout(2):
+        assert (await keeper_of(cluster, "two").acquire()).clean
+
+
 async def test_of_many_that_want_it_one_gets_it(cluster: Cluster) -> None:
     keepers = [keeper_of(cluster, f"k{number}", duration_s=60.0) for number in range(8)]
     tasks = [asyncio.create_task(keeper.acquire()) for keeper in keepers]
