@@ -56,9 +56,11 @@ def node_row(number: int) -> NodeRow:
 def cluster(nodes: int) -> Snapshot:
     """A snapshot of empty nodes."""
     snapshot = Snapshot()
-    delta = Delta(epoch=1, sequence=1)
-    delta.nodes = [NodeChange(n + 1, node_row(n)) for n in range(nodes)]
-    snapshot.apply(delta)
+    for start in range(0, nodes, 500):
+        delta = Delta(epoch=1, sequence=1)
+        numbers = range(start, min(start + 500, nodes))
+        delta.nodes = [NodeChange(n + 1, node_row(n)) for n in numbers]
+        snapshot.apply(delta)
     return snapshot
 
 

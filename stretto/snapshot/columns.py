@@ -82,7 +82,7 @@ class Snapshot:
         """What readers keep beside the columns (refreshed by ``changes``), so that they can share it."""
         self._labels = LabelTable(capacity=_FIRST_CAPACITY)
         self._usages = UsageTable(self.resources)
-        self._shapes = ShapeTable(self._usages)
+        self._shapes = ShapeTable(self.resources)
         self._pods = PodTable()
         self._row_of_id: dict[int, int] = {}
         self._row_of_name: dict[str, int] = {}
