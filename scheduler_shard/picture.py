@@ -1,0 +1,74 @@
+"""The shard's picture of the cluster, kept by following the Binder's log.
+
+A full state is built aside and replaces the old picture when it is complete, so that the old one
+(still right at its version) can be read until then.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from stretto.rpc.messages import FollowKind, FollowMessage
+from stretto.snapshot.columns import Snapshot, SnapshotError
+
+
+class Step(enum.Enum):
+    """What a message of the log did to the picture."""
+
+    NOTHING = enum.auto()
+    ADVANCED = enum.auto()
+    REPLACED = enum.auto()
+    """``snapshot`` is another object now."""
+    LOST = enum.auto()
+    """The message does not continue the picture: ask for a full state."""
+
+
+class Picture:
+    """The snapshot and whether it may be decided on."""
+
+    def __init__(self) -> None:
+        self.snapshot = Snapshot()
+        self.synced = False
+        """A full state has arrived since the start."""
+        self.problem = ""
+        """Why the last message was LOST."""
+        self._building: Snapshot | None = None
+
+    def take(self, message: FollowMessage) -> Step:
+        """Apply one message of the log."""
+        try:
+            return self._take(message)
+        except SnapshotError as error:
+            self.problem = str(error)
+            self._building = None
+            return Step.LOST
+
+    def _take(self, message: FollowMessage) -> Step:
+        delta = message.delta
+        match message.kind:
+            case FollowKind.FULL_BEGIN:
+                self._building = Snapshot()
+                return Step.NOTHING
+            case FollowKind.FULL_CHUNK | FollowKind.FULL_END:
+                if self._building is None:
+                    raise SnapshotError("part of a full state without its beginning")
+                self._building.apply(delta)
+                if message.kind is FollowKind.FULL_CHUNK:
+                    return Step.NOTHING
+                self.snapshot, self._building = self._building, None
+                self.synced = True
+                return Step.REPLACED
+            case FollowKind.DELTA | FollowKind.HEARTBEAT:
+                if not self.synced:
+                    raise SnapshotError("a step of the log without a state to apply it to")
+                if delta.sequence == self.snapshot.version.sequence and delta.empty:
+                    self._check_epoch(delta.epoch)
+                    return Step.NOTHING
+                self.snapshot.apply(delta)
+                return Step.ADVANCED
+
+    def _check_epoch(self, epoch: int) -> None:
+        if epoch != self.snapshot.version.epoch:
+            raise SnapshotError(
+                f"the log is of epoch {epoch}, the snapshot of {self.snapshot.version.epoch}"
+            )

@@ -1,0 +1,19 @@
+"""Profiles for schedulerNames that a shard was not told in advance."""
+
+from __future__ import annotations
+
+from stretto.placement.profiles import Profile, Profiles
+
+
+class AnyProfiles(Profiles):
+    """The default profile under whatever name the dispatcher serves."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self._made: dict[str, Profile | None] = {}
+
+    def get(self, name: str) -> Profile | None:
+        """The profile of a schedulerName, made when it is first asked for."""
+        if name not in self._made:
+            self._made[name] = Profiles.default((name,)).get(name)
+        return self._made[name]

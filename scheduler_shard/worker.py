@@ -1,0 +1,447 @@
+"""The brain of a shard: units in, proposals and answers out.
+
+What it holds of a unit is in one of three places: the *desk* (undecided), *open* (proposed, no
+verdict yet), or the answers that wait to be sent. The *overlay* counts open and freshly committed
+proposals on the snapshot.
+
+Order matters where streams meet:
+
+* Nothing is proposed unless the snapshot and the stream to the Binder are of one epoch. When that
+  epoch ends, the overlay goes, and what was open is handed back as unsettled: the new Binder
+  decides from its own records what became of it.
+* A new stream to the Binder within the epoch gets every open proposal again, marked as resent.
+* When the dispatcher's stream ends, the dispatcher gives undecided units to others; so they are
+  dropped here, while what is open goes on to its verdict.
+* Credits: the dispatcher may send as many units as were granted. A unit that leaves the desk or the
+  open table by an answer grants one more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from scheduler_shard.desk import Batch, Desk, Key
+from scheduler_shard.overlay import Overlay
+from scheduler_shard.picture import Picture, Step
+from scheduler_shard.shapes import ShapeBook, ShapeEntry
+from stretto.model.unit import (
+    Attempt,
+    Diagnosis,
+    HandBack,
+    Member,
+    Proposal,
+    Unit,
+    UnitId,
+    Unplaceable,
+    Verdict,
+    VerdictKind,
+)
+from stretto.placement.kernel import Kernel
+from stretto.placement.profiles import Profiles
+from stretto.rpc.messages import FollowMessage, FromShard, ProposalBatch, ToShard, VerdictBatch
+from stretto.telemetry.story import StoryLog
+
+ROUND_UNITS = 64
+"""Units decided before the loop may look at its streams again: one message, about a millisecond."""
+_MESSAGE_UNITS = 128
+
+
+class Open:
+    """A proposal without a verdict."""
+
+    __slots__ = ("at_s", "proposal", "shape")
+
+    def __init__(self, proposal: Proposal, *, shape: ShapeEntry, at_s: float) -> None:
+        self.proposal = proposal
+        self.shape = shape
+        self.at_s = at_s
+
+
+class Shard:
+    """See the module docstring. Times are seconds on the caller's monotonic clock."""
+
+    def __init__(
+        self,
+        *,
+        profiles: Profiles,
+        own_partitions: frozenset[int] = frozenset(),
+        window: int = 512,
+        spares: int = 2,
+        silence_s: float = 5.0,
+        stories: StoryLog | None = None,
+    ) -> None:
+        self.picture = Picture()
+        self.kernel = Kernel(self.picture.snapshot, profiles, own_partitions=own_partitions)
+        self.counts: Counter[str] = Counter()
+        """What happened, for metrics: proposed, unplaceable, handed_back, resyncs …"""
+        self.verdict_counts: Counter[tuple[str, str]] = Counter()
+        """Verdicts by (kind, cause)."""
+        self.latencies_s: list[float] = []
+        """Seconds from proposal to verdict since the shell last took them."""
+        self.draining = False
+        self._profiles = profiles
+        self._own_partitions = own_partitions
+        self._window = window
+        self._spares = spares
+        self._silence_s = silence_s
+        self._stories = stories
+        self._heard_s = float("-inf")
+        self._binder_epoch: int | None = None
+        """Epoch of the stream to the Binder; None: there is none."""
+        self._dispatcher_open = False
+        self._book = ShapeBook()
+        self._desk = Desk()
+        self._overlay = Overlay(self.picture.snapshot)
+        self._open: dict[Key, Open] = {}
+        self._granted = 0
+        """Credits that the dispatcher has not used."""
+        self._unsent: deque[Key] = deque()
+        self._resend: deque[Key] = deque()
+        self._defined: set[int] = set()
+        """Our shape numbers that the Binder's stream knows."""
+        self._answers = FromShard()
+
+    # ---------------------------------------------------------------------------- the dispatcher
+    def work_opened(self) -> None:
+        """A new stream to the dispatcher, which was greeted: grant it what is free."""
+        self._answers = FromShard(credits=self._window - len(self._open), draining=self.draining)
+        self._granted = self._answers.credits
+        self._dispatcher_open = True
+
+    def work_lost(self) -> None:
+        """The stream to the dispatcher has ended: what is undecided goes to others."""
+        self._dispatcher_open = False
+        self.counts["dropped"] += len(self._desk.clear())
+        self._book.new_stream()
+        self._answers = FromShard()
+
+    def work(self, message: ToShard) -> None:
+        """Shapes and units arrive."""
+        self._book.define(message.shapes)
+        sequence = self.picture.snapshot.version.sequence
+        self._granted -= len(message.units)
+        for unit in message.units:
+            entry = self._book.get(unit.members[0].shape)
+            if entry is None:
+                self._hand_back([unit], f"shape {unit.members[0].shape} is not defined here")
+            elif self.draining:
+                self._hand_back([unit], "the shard is draining")
+            else:
+                self._desk.add(entry, self._renumbered(unit), sequence=sequence)
+        self._book.forget(message.forgotten)
+
+    def _renumbered(self, unit: Unit) -> Unit:
+        """The unit with our shape numbers in place of the dispatcher's."""
+        base = self._book.base
+        if base == 0:
+            return unit
+        members = tuple(
+            Member(m.uid, m.namespace, m.name, m.resource_version, m.shape + base)
+            for m in unit.members
+        )
+        return Unit(unit.unit_id, unit.attempt, members, unit.min_sequence, unit.avoid)
+
+    def take_answers(self) -> FromShard | None:
+        """What the dispatcher should hear now, None if nothing; it is forgotten here."""
+        answers = self._answers
+        if not self._dispatcher_open or not (
+            answers.credits
+            or answers.unplaceable
+            or answers.handed_back
+            or answers.settled
+            or answers.draining
+        ):
+            return None
+        self._granted += answers.credits
+        self._answers = FromShard()
+        return answers
+
+    def drain(self) -> None:
+        """Take no more units, give back the undecided ones, wait for verdicts on the rest."""
+        self.draining = True
+        self._answers.draining = True
+        self._hand_back(self._desk.clear(), "the shard is draining")
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is open or left to say."""
+        return not self._open and not self._answers.handed_back and not self._answers.settled
+
+    # -------------------------------------------------------------------------------- the Binder
+    def propose_opened(self, epoch: int) -> None:
+        """A new stream to the Binder: send again what is open, or give it back if the epoch is
+        another."""
+        self._defined.clear()
+        self._book.take_dropped()
+        self._unsent.clear()
+        self._resend.clear()
+        if self._binder_epoch_of_open() not in (None, epoch):
+            self._end_epoch()
+        self._resend.extend(self._open)
+        self._binder_epoch = epoch
+
+    def propose_lost(self) -> None:
+        """The stream to the Binder has ended; what is open stays open."""
+        self._binder_epoch = None
+
+    def _binder_epoch_of_open(self) -> int | None:
+        return self.picture.snapshot.version.epoch if self._open else None
+
+    def followed(self, message: FollowMessage, *, now: float) -> Step:
+        """A message of the Binder's log; LOST: the shell must follow again from nothing."""
+        epoch = self.picture.snapshot.version.epoch
+        self._heard_s = now
+        if len(self._overlay):
+            self._overlay.drop_named(
+                uid
+                for uid, sign in zip(message.delta.pod_uid, message.delta.pod_sign, strict=True)
+                if sign > 0
+            )
+        step = self.picture.take(message)
+        if step is Step.REPLACED:
+            self._replace(new_epoch=self.picture.snapshot.version.epoch != epoch)
+        elif step is Step.ADVANCED:
+            self._overlay.reached(self.picture.snapshot.version.sequence)
+        elif step is Step.LOST:
+            self.counts["resyncs"] += 1
+        if step is not Step.NOTHING:
+            self._desk.reached(self.picture.snapshot.version.sequence)
+            self._desk.settled(self._overlay.oldest_serial)
+        return step
+
+    def _replace(self, *, new_epoch: bool) -> None:
+        """Another snapshot object: count the overlay there, or drop it with its epoch."""
+        snapshot = self.picture.snapshot
+        self.kernel = Kernel(snapshot, self._profiles, own_partitions=self._own_partitions)
+        if new_epoch:
+            self._end_epoch()
+            self._overlay = Overlay(snapshot)
+        else:
+            self._overlay.move_to(snapshot)
+
+    def _end_epoch(self) -> None:
+        """The Binder's epoch is over: nothing that was proposed in it will get a verdict."""
+        self._overlay.clear()
+        self._hand_back(
+            [opened.proposal.unit for opened in self._open.values()],
+            "the Binder's epoch has ended before a verdict",
+        )
+        self._open.clear()
+        self._unsent.clear()
+        self._resend.clear()
+        self._hand_back(
+            self._desk.clear_waiting(), "waited for a sequence of an epoch that has ended"
+        )
+        self._desk.settled(None)
+
+    def verdicts(self, batch: VerdictBatch, *, now: float) -> None:
+        """The Binder has decided on proposals."""
+        for verdict in batch.verdicts:
+            self.verdict_counts[verdict.kind.name, verdict.cause.name] += 1
+            key = (verdict.unit_id, verdict.attempt)
+            opened = self._open.pop(key, None)
+            if opened is None:
+                self.counts["verdicts_unknown"] += 1
+                continue
+            self.latencies_s.append(now - opened.at_s)
+            self._settle(opened.proposal, verdict)
+            self._answers.settled.append(key)
+            self._answers.credits += 1
+        self._desk.settled(self._overlay.oldest_serial)
+
+    def _settle(self, proposal: Proposal, verdict: Verdict) -> None:
+        members = proposal.unit.members
+        if self._stories is not None:
+            self._note(verdict.unit_id, verdict.attempt, f"{verdict.kind.name} {verdict.cause.name}")
+        if verdict.kind is not VerdictKind.COMMITTED:
+            for member in members:
+                self._overlay.drop(member.uid)
+            return
+        nodes = verdict.nodes or proposal.nodes
+        for member, node_id in zip(members, nodes, strict=False):
+            self._overlay.commit(member.uid, node_id=node_id, sequence=verdict.sequence)
+
+    def take_proposals(self) -> ProposalBatch | None:
+        """Proposals to send now, None if there are none."""
+        if self._binder_epoch is None:
+            return None
+        resent = bool(self._resend)
+        queue = self._resend if resent else self._unsent
+        found: list[Open] = []
+        while queue and len(found) < _MESSAGE_UNITS:
+            opened = self._open.get(queue.popleft())
+            if opened is not None:
+                found.append(opened)
+        if not found:
+            return None
+        dropped = [n for n in self._book.take_dropped() if n in self._defined]
+        shapes = {opened.shape.number: opened.shape for opened in found}
+        still = {opened.shape.number for opened in self._open.values()} if dropped else set()
+        forgotten = [number for number in dropped if number not in still]
+        new = [(n, entry.shape) for n, entry in shapes.items() if n not in self._defined]
+        self._defined.update(shapes)
+        self._defined.difference_update(forgotten)
+        return ProposalBatch(
+            binder_epoch=self._binder_epoch,
+            shapes=new,
+            proposals=[opened.proposal for opened in found],
+            resent=resent,
+            forgotten=forgotten,
+        )
+
+    # ---------------------------------------------------------------------------------- deciding
+    def may_decide(self, now: float) -> bool:
+        """The snapshot is whole, fresh, and of the epoch of the stream to the Binder."""
+        return (
+            self.picture.synced
+            and self._binder_epoch == self.picture.snapshot.version.epoch
+            and now - self._heard_s <= self._silence_s
+        )
+
+    def decide(self, *, now: float) -> bool:
+        """Decide up to 64 units; True: there are more that can be decided at once."""
+        if not self._desk.ready or not self.may_decide(now):
+            return False
+        left = ROUND_UNITS
+        while left > 0 and (batch := self._desk.take(left)) is not None:
+            left -= len(batch.units)
+            self._decide_batch(batch, now)
+        return self._desk.ready
+
+    def _decide_batch(self, batch: Batch, now: float) -> None:
+        refusal = self.kernel.refusal(batch.entry.shape)
+        if refusal:
+            nodes = self.picture.snapshot.node_count
+            self._unplaceable(batch.entry, batch.units, Diagnosis(refusal, (), nodes))
+            return
+        failed: list[Unit] = []
+        plain = []
+        for unit in batch.units:
+            if len(unit.members) > 1 or unit.avoid:
+                failed += self._place(batch.entry, [unit], now)
+            else:
+                plain.append(unit)
+        if plain:
+            failed += self._place(batch.entry, plain, now)
+        if failed:
+            self._no_room(batch, failed)
+
+    def _place(self, entry: ShapeEntry, units: list[Unit], now: float) -> list[Unit]:
+        """Propose nodes for units of one shape; those that found none are returned."""
+        first = units[0]
+        size = len(first.members)
+        placement = self.kernel.place(
+            entry.shape,
+            len(units) if size == 1 else size,
+            seed=seed_of(first),
+            avoid=first.avoid,
+            spares=self._spares if size == 1 else 0,
+        )
+        rows = placement.rows
+        if size > 1 and len(rows) < size:
+            for row in rows:
+                self.picture.snapshot.remove_pod(entry.shape, row)
+            return units
+        nodes = self.picture.snapshot.node_id[np.array(rows, dtype=np.int64)].tolist()
+        if size > 1:
+            self._propose(entry, first, tuple(nodes), (), now)
+            return []
+        spares = self._spare_nodes(placement.spares, len(rows))
+        for unit, node, others in zip(units, nodes, spares, strict=False):
+            self._propose(entry, unit, (node,), others, now)
+        return units[len(rows) :]
+
+    def _spare_nodes(
+        self, spares: Sequence[tuple[int, ...]], count: int
+    ) -> list[tuple[int, ...]]:
+        """Rows to node ids."""
+        if not any(spares):
+            return [()] * count
+        item = self.picture.snapshot.node_id.item
+        return [tuple(item(row) for row in rows) for rows in spares]
+
+    def _propose(
+        self, entry: ShapeEntry, unit: Unit, nodes: tuple[int, ...], spares: tuple[int, ...], now:
+        float ) -> None: proposal = Proposal(unit, nodes, spares,
+        self.picture.snapshot.version.sequence) for member, node_id in zip(unit.members, nodes,
+        strict=True): self._overlay.add(member.uid, shape=entry.shape, node_id=node_id) key =
+        (unit.unit_id, unit.attempt) self._open[key] = Open(proposal, shape=entry, at_s=now)
+        self._unsent.append(key) self.counts["proposed"] += 1 if self._stories is not None:
+        self._note(unit.unit_id, unit.attempt, f"proposed on {nodes}, spares {spares}")
+
+    def _no_room(self, batch: Batch, units: list[Unit]) -> None:
+        """No node took these. Only the committed state may say so (design §12.2).
+
+        With own proposals open the units are held until those are settled. If there are newer ones
+        open by then (a steady stream of other shapes), the committed state is looked at by itself:
+        lifting the overlay costs two updates a row, so it is not done the first time.
+        """
+        entry = batch.entry
+        if not len(self._overlay):
+            self._unplaceable(entry, units, self.kernel.diagnose(entry.shape))
+            return
+        diagnosis = None
+        if batch.held_before:
+            self._overlay.lift()
+            if not self.kernel.filter(entry.shape).any():
+                diagnosis = self.kernel.diagnose(entry.shape)
+            self._overlay.put_back()
+        if diagnosis is not None:
+            self._unplaceable(entry, units, diagnosis)
+        else:
+            self.counts["held"] += len(units)
+            self._desk.hold(entry, units, barrier=self._overlay.last_serial)
+
+    def _unplaceable(self, entry: ShapeEntry, units: list[Unit], diagnosis: Diagnosis) -> None:
+        version = self.picture.snapshot.version
+        self.counts["unplaceable"] += len(units)
+        for unit in units:
+            self._answers.unplaceable.append(
+                Unplaceable(unit.unit_id, unit.attempt, entry.theirs, version, diagnosis)
+            )
+            self._answers.credits += 1
+            if self._stories is not None:
+                self._note(unit.unit_id, unit.attempt, f"unplaceable: {diagnosis.message}")
+
+    def _hand_back(self, units: Iterable[Unit], reason: str) -> None:
+        for unit in units:
+            self._answers.handed_back.append(HandBack(unit.unit_id, unit.attempt, reason))
+            self._answers.credits += 1
+            self.counts["handed_back"] += 1
+            if self._stories is not None:
+                self._note(unit.unit_id, unit.attempt, f"handed back: {reason}")
+
+    def _note(self, unit_id: UnitId, attempt: Attempt, text: str) -> None:
+        assert self._stories is not None
+        self._stories.note(unit_id, f"attempt {attempt.epoch}.{attempt.number}", text)
+
+    # --------------------------------------------------------------------------------- self-check
+    def statistics(self) -> dict[str, int]:
+        """Units by place."""
+        return {
+            **self._desk.statistics(),
+            "open": len(self._open),
+            "overlay": len(self._overlay),
+            "granted": self._granted,
+            "shapes": len(self._book),
+        }
+
+    def validate(self) -> None:
+        """Assert the invariants; O(everything)."""
+        self.picture.snapshot.validate()
+        self._overlay.validate()
+        if self._dispatcher_open:
+            held = len(self._desk) + len(self._open) + self._answers.credits
+            assert self._granted + held <= self._window or self._granted < 0, (
+                f"{self._granted} credits and {held} units exceed the window {self._window}"
+            )
+
+
+def seed_of(unit: Unit) -> int:
+    """Order of equals for a batch that begins with this unit: another one for each attempt."""
+    text = f"{unit.unit_id}/{unit.attempt[0]}/{unit.attempt[1]}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
