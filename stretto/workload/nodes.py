@@ -1,0 +1,70 @@
+"""The nodes that a run creates, if the cluster has none of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stretto.kube.client import MERGE, KubeClient
+from stretto.kube.errors import KubeError
+from stretto.workload import synthetic
+from stretto.workload.node_traces import read_nodes
+from stretto.workload.openb import NAME as OPENB
+from stretto.workload.openb import node_records
+from stretto.workload.records import NodeRecord
+from stretto.workload.settings import LoadSettings
+from stretto.workload.table import TraceError
+
+
+def nodes_of(settings: LoadSettings) -> list[NodeRecord]:
+    """The nodes that a run creates first; none if the settings name none.
+
+    Raises:
+        TraceError: a list that cannot be read.
+    """
+    if not settings.nodes:
+        return []
+    if settings.nodes == OPENB:
+        return node_records()
+    if settings.nodes.isascii() and settings.nodes.isdigit() and len(settings.nodes) < 8:
+        return list(synthetic.nodes(int(settings.nodes)))
+    return read_nodes(Path(settings.nodes))
+
+
+async def create_nodes(
+    client: KubeClient, nodes: Iterable[dict[str, Any]], *, concurrency: int = 16
+) -> int:
+    """Create nodes; ones that are there already are left alone. How many were created.
+
+    A real API server taints new nodes as not ready; nobody but us would take that taint away from
+    a node without a kubelet, so we do.
+
+    Raises:
+        TraceError: a node was refused; names it.
+    """
+    source = iter(nodes)
+    made = 0
+
+    async def worker() -> None:
+        nonlocal made
+        for node in source:
+            name = node["metadata"]["name"]
+            try:
+                answer = await client.post("/api/v1/nodes", node)
+                if answer.status == 409:
+                    continue
+                if answer.ok and b"node.kubernetes.io/not-ready" in answer.body:
+                    spec = {"spec": {"taints": node["spec"].get("taints")}}
+                    answer = await client.patch(f"/api/v1/nodes/{name}", spec, content_type=MERGE)
+            except KubeError as error:
+                raise TraceError(f"node {name}: {error}") from None
+            if not answer.ok:
+                raise TraceError(f"node {name} was refused: {answer.status} {answer.text}")
+            made += 1
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(concurrency):
+            group.create_task(worker())
+    return made
