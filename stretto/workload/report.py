@@ -1,0 +1,143 @@
+"""The report of a run: one JSON file with every number, one HTML page with the same and plots.
+
+The page carries everything it shows (style and plots inline), so that it can be mailed. What the
+load generator cannot see from outside (conflicts, attempts, the scheduler's own writes and CPU) is
+handed in as :class:`Extras` by whoever ran the scheduler; what is not known is left out, never
+shown as zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stretto.model.errors import OperatorError
+from stretto.workload.load import LoadResult
+from stretto.workload.page import page_of
+from stretto.workload.processes import ProcessUse
+
+WRITES = ("create", "update", "patch", "delete")
+
+
+class ReportError(OperatorError):
+    """A report that cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An invariant or a goal, and whether it held."""
+
+    name: str
+    held: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """What only the scheduler's side knows. None and empty mean: not known."""
+
+    title: str = "Load report"
+    conditions: dict[str, str] = field(default_factory=dict)
+    """Machine, versions, settings: what a reader needs to compare."""
+    processes: tuple[ProcessUse, ...] = ()
+    """CPU used during the run, and memory."""
+    conflicts: dict[str, int] | None = None
+    """Lost proposals by cause."""
+    attempts: int | None = None
+    """Scheduling attempts, all pods together."""
+    api_writes: dict[str, int] | None = None
+    """The scheduler's own requests, "verb resource" → count; reads may be among them."""
+    checks: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
+    """Every number of a run, as plain data."""
+    bound = result.counts.bound
+    cpu_s = sum(process.cpu_s for process in extras.processes)
+    settings = {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in dataclasses.asdict(result.settings).items()
+        if key not in ("kubeconfig", "report")
+    }
+    writes = None
+    if extras.api_writes is not None:
+        writes = sum(n for call, n in extras.api_writes.items() if call.split()[0] in WRITES)
+    return {
+        "schema": 1,
+        "title": extras.title,
+        "run": result.run,
+        "settings": settings,
+        "conditions": extras.conditions,
+        "finished": result.finished,
+        "counts": {
+            **{k: v for k, v in dataclasses.asdict(result.counts).items() if k != "failures"},
+            "unfinished": result.unfinished,
+            "deleted_by_generator": result.deleted,
+            "nodes_used": result.nodes_used,
+        },
+        "create_failures": dict(result.counts.failures),
+        "waiting_reasons": result.reasons,
+        "times_s": {
+            "elapsed": result.elapsed_s,
+            "creations": result.created_span_s,
+            "first_creation_to_last_bind": result.bound_span_s,
+            "largest_creation_lag": result.lag_s,
+        },
+        "pods_per_s": result.pods_per_s,
+        "latency_ms": {
+            "created_to_decided": dataclasses.asdict(result.created_to_decided_ms),
+            "decided_to_bound": dataclasses.asdict(result.decided_to_bound_ms),
+            "created_to_bound": dataclasses.asdict(result.created_to_bound_ms),
+        },
+        "conflicts": extras.conflicts,
+        "conflicts_total": None if extras.conflicts is None else sum(extras.conflicts.values()),
+        "attempts": extras.attempts,
+        "attempts_per_pod": _ratio(extras.attempts, bound),
+        "scheduler_api_requests": extras.api_writes,
+        "api_writes_per_pod": _ratio(writes, bound),
+        "generator_api_requests": result.api_calls,
+        "processes": [dataclasses.asdict(process) for process in extras.processes],
+        "cpu_ms_per_pod": _ratio(cpu_s * 1000, bound) if extras.processes else None,
+        "checks": [dataclasses.asdict(check) for check in extras.checks],
+        "notes": [*result.notes, *extras.notes],
+        "series": {
+            "created_per_s": result.created_per_s,
+            "bound_per_s": result.bound_per_s,
+            "waiting": result.waiting_each_s,
+        },
+    }
+
+
+def _ratio(amount: float | None, pods: int) -> float | None:
+    return None if amount is None or not pods else amount / pods
+
+
+def write_report(
+    result: LoadResult,
+    extras: Extras | None,
+    path_html: Path | None,
+    path_json: Path | None,
+) -> dict[str, Any]:
+    """Write the report where paths are given; returns its data.
+
+    Raises:
+        ReportError: a file cannot be written.
+    """
+    data = report_data(result, extras or Extras())
+    try:
+        if path_json is not None:
+            encoded = msgspec.json.format(msgspec.json.encode(data), indent=1)
+            path_json.write_bytes(encoded + b"\n")
+        if path_html is not None:
+            path_html.write_text(page_of(data, result.bound_ms), encoding="utf-8")
+    except OSError as error:
+        raise ReportError(
+            f"the report cannot be written to {error.filename}: {error.strerror}; choose another "
+            "place with --report"
+        ) from None
+    return data
