@@ -55,6 +55,7 @@ class DispatcherCollector(Collector):
         """Every family, from the numbers as they are now."""
         yield from self._queues()
         yield from self._attempts()
+        yield from self._durations()
         yield from self._shards()
         yield from self._api()
         statistics = self._machine.statistics
@@ -127,16 +128,6 @@ class DispatcherCollector(Collector):
             "Pods that fitted only after the leftover flush: missed wake-ups, a defect.",
             value=statistics.scheduled_after_flush,
         )
-        duration = HistogramMetricFamily(
-            "scheduler_scheduling_attempt_duration_seconds",
-            "Seconds from sending a unit to a shard to its bind.",
-            labels=["result", "profile"],
-        )
-        for profile, buckets in list(statistics.attempt_seconds.items()):
-            duration.add_metric(
-                ["scheduled", profile], buckets=buckets.cumulative(), sum_value=buckets.total
-            )
-        yield duration
         yield _labelled(
             "stretto_conflicts", "Attempts lost to others.", "cause", statistics.conflicts
         )
@@ -149,6 +140,19 @@ class DispatcherCollector(Collector):
             "plugin",
             statistics.unbuilt_soft,
         )
+
+    def _durations(self) -> Iterator[Metric]:
+        statistics = self._machine.statistics
+        duration = HistogramMetricFamily(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Seconds from sending a unit to a shard to its bind.",
+            labels=["result", "profile"],
+        )
+        for profile, buckets in list(statistics.attempt_seconds.items()):
+            duration.add_metric(
+                ["scheduled", profile], buckets=buckets.cumulative(), sum_value=buckets.total
+            )
+        yield duration
 
     def _api(self) -> Iterator[Metric]:
         requests = GaugeMetricFamily(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.kube_env.fixtures import (
     control_plane,
     kube_binaries,
@@ -17,3 +19,7 @@ __all__ = [
     "new_control_plane",
     "pytest_collection_finish",
 ]
+
+# Otherwise pytest-asyncio asks for "the current loop" before its first test, which makes one that
+# nobody closes.
+asyncio.set_event_loop(None)

@@ -41,6 +41,7 @@ from stretto.rpc.services import WORK
 from stretto.snapshot.delta import Delta, ObjectRow
 from tests.dispatcher.brain import shape
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 SECURITY = Security()
 EPOCH = 7
 BINDER = 40
