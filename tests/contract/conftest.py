@@ -13,7 +13,8 @@ import pytest
 
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
-from tests.contract.cluster import Cluster, Follower, SeenPod
+from stretto.simulator.cluster import SimulatedCluster
+from tests.contract.cluster import Cluster, Follower
 from tests.kube_env.control_plane import ControlPlane
 
 
@@ -24,9 +25,7 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[KubeClient]:
             plane: ControlPlane = request.getfixturevalue("control_plane")
             config = await KubeConfig.from_file(plane.kubeconfig)
         else:
-            from stretto.simulator.cluster import SimulatedCluster, SimulatorSettings
-
-            simulator = await stack.enter_async_context(SimulatedCluster(SimulatorSettings()))
+            simulator = await stack.enter_async_context(SimulatedCluster())
             config = KubeConfig.from_url(simulator.url)
         yield await stack.enter_async_context(KubeClient(config))
 
@@ -51,6 +50,3 @@ async def follow(cluster: Cluster) -> AsyncIterator[Callable[..., Awaitable[Foll
     yield start
     for follower in followers:
         await follower.close()
-
-
-__all__ = ["SeenPod"]

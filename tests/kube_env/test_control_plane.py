@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,28 @@ async def test_a_pod_of_an_account_reaches_the_server(
         refused = await client.get(f"/api/v1/namespaces/{kube_namespace}/pods")
     assert refused.status == 403
     assert f"system:serviceaccount:{kube_namespace}:robot" in refused.text
+
+
+def test_kube_scheduler_runs_beside_it_for_comparison(
+    new_control_plane: Callable[..., ControlPlane],
+) -> None:
+    plane = new_control_plane()
+    node = {
+        "metadata": {"name": "n1"},
+        "status": {
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+            "capacity": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+        },
+    }
+    assert plane.request("POST", "/api/v1/nodes", node)[0] == 201
+    pods = "/api/v1/namespaces/default/pods"
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "pause"}]}}
+    assert plane.request("POST", pods, pod)[0] == 201
+    plane.start_scheduler()
+    deadline = time.monotonic() + 15
+    while not plane.request("GET", f"{pods}/p")[1]["spec"].get("nodeName"):
+        assert time.monotonic() < deadline, plane.log_of("kube-scheduler")
+        time.sleep(0.1)
 
 
 def test_what_to_do_is_named_when_the_programs_are_missing(tmp_path: os.PathLike[str]) -> None:
