@@ -1,9 +1,10 @@
 """How fast one shard decides, in process: no network, no ledger, no API server.
 
-``python -m bench decide`` prints a table: conditions, decisions per second, the goal, and what a decision cost.
-Two cases bound the range. *One shape*: a burst of replicas, placed in batches of 64, nodes filling up meanwhile.
-*All different*: every pod asks for other amounts, so each costs a pass over all nodes. Then the Binder's re-check,
-and a shard's memory with bound pods that are all of different shapes.
+``python -m bench decide`` prints a table: conditions, decisions per second, the goal, and what a
+decision cost. Two cases bound the range. *One shape*: a burst of replicas, placed in batches of 64,
+nodes filling up meanwhile. *All different*: every pod asks for other amounts, so each costs a pass
+over all nodes. Then the Binder's re-check, and a shard's memory with bound pods that are all of
+different shapes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _TOLERATIONS = tuple(
 
 
 def node_row(number: int) -> NodeRow:
-    """A 32-core node of one of three zones; some tainted, all with labels, images and a gpu here and there."""
+    """A 32-core node of one of three zones; some tainted, all with labels, images and a gpu here
+    and there."""
     name = f"node-{number:05}"
     labels = {
         "kubernetes.io/arch": "amd64",
@@ -130,8 +132,7 @@ def mixed(nodes: int, pods: int, *, kinds: int = 20) -> tuple[float, str]:
 
     def run() -> int:
         return sum(
-            len(kernel.place(shapes[i % kinds], 8, seed=i, spares=2).rows)
-            for i in range(pods // 8)
+            len(kernel.place(shapes[i % kinds], 8, seed=i, spares=2).rows) for i in range(pods // 8)
         )
 
     rate = _rate(run)

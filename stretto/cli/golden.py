@@ -1,10 +1,11 @@
 """``stretto golden PATH…``: the placement code against recorded answers of kube-scheduler.
 
-A golden file holds worlds (cluster states) with what kube-scheduler 1.37 decided in them, one JSON object a line;
-see tests/golden/README.md for the format. Every value that only built plugins speak about is compared: PreFilter,
-each node's filter status, raw and weighted scores per plugin, totals, the best nodes and the fit error's text,
-and that the kept totals and the one-row check say the same. Pods that other plugins speak about are counted as
-not checked, and families that are about plugins that are not built are named, never counted as passed.
+A golden file holds worlds (cluster states) with what kube-scheduler 1.37 decided in them, one JSON
+object a line; see tests/golden/README.md for the format. Every value that only built plugins speak
+about is compared: PreFilter, each node's filter status, raw and weighted scores per plugin, totals,
+the best nodes and the fit error's text, and that the kept totals and the one-row check say the
+same. Pods that other plugins speak about are counted as not checked, and families that are about
+plugins that are not built are named, never counted as passed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from stretto.cli.golden_compare import Difference, PodAnswer, compare_pod
-from stretto.cli.golden_world import Unbuildable, World, WorldState, not_checked
+from stretto.cli.golden_world import UnbuildableError, World, WorldState, not_checked
 
 UNBUILT_FAMILIES = {
     "spread": "PodTopologySpread",
@@ -70,8 +71,7 @@ def cases(path: pathlib.Path) -> Iterator[Case]:
         GoldenError: the file cannot be read, or line n is not a case.
     """
     try:
-        opened = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
-        with opened as lines:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
                     yield _decoder.decode(line)
@@ -107,7 +107,7 @@ def check_case(case: Case, tally: Tally) -> None:
     tally.worlds += 1
     try:
         state = WorldState(world)
-    except Unbuildable as error:
+    except UnbuildableError as error:
         tally.skipped[str(error)] += len(case.expect.pods)
         return
     for answer in case.expect.pods:
@@ -144,9 +144,8 @@ def check(paths: list[pathlib.Path]) -> dict[str, Tally]:
 def report(tallies: dict[str, Tally]) -> int:
     """Print the table and the differences; 1 if there is any."""
     write = sys.stdout.write
-    write(
-        f"{'family':<14}{'worlds':>7}{'pods':>7}{'checks':>10}{'differences':>13}{'not checked':>13}\n"
-    )
+    heads = ("worlds", 7), ("pods", 7), ("checks", 10), ("differences", 13), ("not checked", 13)
+    write("family        " + "".join(f"{head:>{width}}" for head, width in heads) + "\n")
     for family, tally in tallies.items():
         skipped = sum(tally.skipped.values())
         checked = f"{tally.pods:>7}{tally.checks:>10}{len(tally.differences):>13}"

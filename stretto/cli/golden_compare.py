@@ -114,11 +114,11 @@ def compare_pod(
 
 
 def _prefilter(found: _Comparison, ours: Evaluation, answer: PodAnswer) -> None:
-    mine = ("Success", "", ())
+    mine: tuple[str, str, tuple[str, ...]] = ("Success", "", ())
     if ours.prefilter is not None:
         mine = (ours.prefilter.code.value, ours.prefilter.plugin, ours.prefilter.reasons)
     status = answer.pre_filter
-    theirs = ("Success", "", ())
+    theirs: tuple[str, str, tuple[str, ...]] = ("Success", "", ())
     if status is not None:
         theirs = (status.code, status.plugin, tuple(status.reasons))
     found.same(mine, theirs, plugin="preFilter")

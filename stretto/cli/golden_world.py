@@ -38,7 +38,7 @@ class Kind(msgspec.Struct):
     kind: str
 
 
-class Unbuildable(OperatorError):
+class UnbuildableError(OperatorError):
     """A world that cannot be compared at all; the text says why."""
 
 
@@ -51,7 +51,7 @@ class WorldState:
     def __init__(self, world: World) -> None:
         unknown = sorted(set(world.feature_gates) - GATES)
         if unknown:
-            raise Unbuildable(f"feature gates not built: {', '.join(unknown)}")
+            raise UnbuildableError(f"feature gates not built: {', '.join(unknown)}")
         try:
             self.profiles = (
                 Profiles.default(("default-scheduler",), gates=world.feature_gates)
@@ -59,7 +59,7 @@ class WorldState:
                 else Profiles.from_configuration(world.config, gates=world.feature_gates)
             )
         except ProfileError as error:
-            raise Unbuildable(f"configuration not accepted: {error}") from None
+            raise UnbuildableError(f"configuration not accepted: {error}") from None
         self._maker = ShapeMaker()
         self._pods: dict[str, Pod] = {}
         self.snapshot = Snapshot()

@@ -1,13 +1,16 @@
-"""Placing a batch of one shape: exactly what one-by-one placement would choose, scoring touched nodes only.
+"""Placing a batch of one shape: exactly what one-by-one placement would choose, scoring touched
+nodes only.
 
-Naive form: score all nodes, take the best, count the pod, repeat. Its fault is a vector pass a pod. As the filter
-and the score of a node depend on that node alone while the normalisers stand, placing a pod changes one total. So
-the best ``count`` rows are taken once, in order; each placement touches one row, whose new total goes into a heap;
-the next pod goes to the better of the next untouched row and the best touched one. At most ``count`` rows are
-ever touched, so none outside the first ``count`` can be missed.
+Naive form: score all nodes, take the best, count the pod, repeat. Its fault is a vector pass a pod.
+As the filter and the score of a node depend on that node alone while the normalisers stand, placing
+a pod changes one total. So the best ``count`` rows are taken once, in order; each placement touches
+one row, whose new total goes into a heap; the next pod goes to the better of the next untouched row
+and the best touched one. At most ``count`` rows are ever touched, so none outside the first
+``count`` can be missed.
 
-Unhappy path: a touched row that no longer fits may have held a normaliser's maximum. Then the totals of all rows
-move, and the rest of the batch starts over from a fresh order (counted as ``renormalised``).
+Unhappy path: a touched row that no longer fits may have held a normaliser's maximum. Then the
+totals of all rows move, and the rest of the batch starts over from a fresh order (counted as
+``renormalised``).
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ def place_batch(
     counters: Counters,
     add: Callable[[int], None],
 ) -> tuple[list[int], list[int]]:
-    """Rows for up to ``count`` pods, in order, and further rows that could serve as spares, best first.
+    """Rows for up to ``count`` pods, in order, and further rows that could serve as spares, best
+    first.
 
     ``compiled`` must be fresh. ``add(row)`` must count a pod of the shape on a row of the snapshot.
     """
@@ -54,7 +58,8 @@ def _run(
     placed: list[int],
     add: Callable[[int], None],
 ) -> tuple[int, bool]:
-    """Place until done, out of rows, or a maximum may have gone; untouched rows used, and whether it is done."""
+    """Place until done, out of rows, or a maximum may have gone; untouched rows used, and whether
+    it is done."""
     touched: list[tuple[int, int]] = []
     totals: dict[int, int] = {}
     position, last = 0, len(rows)

@@ -1,8 +1,9 @@
 """A shape compiled for a profile, with the scores that are kept for it.
 
-``total[row]`` is the weighted sum of normalised scores, or -1 where the shape does not fit. It is kept alive by
-the snapshot's change log: a use refreshes the rows that changed since the last. Scores that are normalised over
-the feasible nodes stand as long as their maxima do; when a maximum changes, one vector pass moves every total.
+``total[row]`` is the weighted sum of normalised scores, or -1 where the shape does not fit. It is
+kept alive by the snapshot's change log: a use refreshes the rows that changed since the last.
+Scores that are normalised over the feasible nodes stand as long as their maxima do; when a maximum
+changes, one vector pass moves every total.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from stretto.placement.static_part import StaticPart
 from stretto.snapshot.columns import Snapshot
 
 _FEW = 8
-"""Up to this many changed rows are refreshed one by one: a vector pass costs about as much as eight."""
+"""Up to this many changed rows are refreshed one by one: a vector pass costs about as much as
+eight."""
 _COMPILED_BYTES = 4096
 """What a compiled shape takes beside its arrays, roughly."""
 
@@ -187,7 +189,8 @@ class CompiledShape:
         self.total[rows] = scores
 
     def total_of_row(self, row: int) -> int:
-        """The total of one row as it is now, under the maxima as they stand; -1 if it does not fit."""
+        """The total of one row as it is now, under the maxima as they stand; -1 if it does not
+        fit."""
         if not self.static.mask.item(row):
             return -1
         for dynamic in self.dynamic:
@@ -200,7 +203,8 @@ class CompiledShape:
         return total
 
     def settle(self, totals: dict[int, int]) -> None:
-        """Write totals that the caller computed by :meth:`total_of_row`, and count the rows as fresh."""
+        """Write totals that the caller computed by :meth:`total_of_row`, and count the rows as
+        fresh."""
         if totals:
             rows = np.fromiter(totals.keys(), dtype=np.int64, count=len(totals))
             self.total[rows] = np.fromiter(totals.values(), dtype=np.int64, count=len(totals))

@@ -1,4 +1,5 @@
-"""A full evaluation of a shape, plugin by plugin, as upstream would report it: for people and for golden cases."""
+"""A full evaluation of a shape, plugin by plugin, as upstream would report it: for people and for
+golden cases."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Status:
 
 @dataclass(slots=True)
 class Evaluation:
-    """Everything upstream computes for a pod over all nodes. Rows are the snapshot's; lists are parallel."""
+    """Everything upstream computes for a pod over all nodes. Rows are the snapshot's; lists are
+    parallel."""
 
     prefilter: Status | None = None
     """PreFilter rejected the pod; nothing else is filled then."""
@@ -65,7 +67,8 @@ def prefilter_status(compiled: CompiledShape) -> Status | None:
 
 
 def steps(compiled: CompiledShape, snapshot: Snapshot) -> Iterator[Step]:
-    """The filters in order, each with the rows that no earlier one rejected; the last has no rejections."""
+    """The filters in order, each with the rows that no earlier one rejected; the last has no
+    rejections."""
     view = View(snapshot)
     alive = view.of(snapshot.live).copy()
     narrowed = compiled.static.named
@@ -145,7 +148,8 @@ def _score(found: Evaluation, compiled: CompiledShape, view: View) -> None:
 
 
 def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
-    """Why the shape fits nowhere, in the words of upstream's FitError (without its PostFilter part)."""
+    """Why the shape fits nowhere, in the words of upstream's FitError (without its PostFilter
+    part)."""
     nodes = snapshot.node_count
     if not nodes:
         return Diagnosis(message=NO_NODES, plugins=(), nodes=0)

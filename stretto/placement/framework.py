@@ -1,11 +1,12 @@
 """What a plugin is here: filters and scorers over rows of the snapshot.
 
-Every filter and scorer comes in two forms of one meaning: over a :class:`View` of many rows at once (NumPy),
-and for one row (plain Python integers). The vector form serves a shard's pass over all nodes; the one-row form
-serves re-scoring a touched node and the Binder's re-check. Property tests hold them equal.
+Every filter and scorer comes in two forms of one meaning: over a :class:`View` of many rows at once
+(NumPy), and for one row (plain Python integers). The vector form serves a shard's pass over all
+nodes; the one-row form serves re-scoring a touched node and the Binder's re-check. Property tests
+hold them equal.
 
-*Static* ones read only the nodes' definitions (labels, taints, flags), so their results are shared between all
-shapes that ask the same, and survive pods coming and going.
+*Static* ones read only the nodes' definitions (labels, taints, flags), so their results are shared
+between all shapes that ask the same, and survive pods coming and going.
 """
 
 from __future__ import annotations

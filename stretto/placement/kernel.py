@@ -1,7 +1,8 @@
 """The kernel: decides where pods of a shape go, on a snapshot, with a profile's plugins.
 
-Shards place with it; the Binder checks with it (the same filters, one row at a time, design §12.15). Everything
-it keeps per shape is a cache over the snapshot's columns, bounded in bytes, least recently used dropped first.
+Shards place with it; the Binder checks with it (the same filters, one row at a time, design
+§12.15). Everything it keeps per shape is a cache over the snapshot's columns, bounded in bytes,
+least recently used dropped first.
 """
 
 from __future__ import annotations
@@ -77,11 +78,12 @@ class Kernel:
         avoid: Sequence[int] = (),
         spares: int = 0,
     ) -> Placement:
-        """Place ``count`` pods of a shape one after another, counting each on the snapshot (tentatively).
+        """Place ``count`` pods of a shape one after another, counting each on the snapshot
+        (tentatively).
 
-        The caller takes pods back with ``snapshot.remove_pod``. ``avoid`` are node ids ranked last among
-        equals. ``seed`` fixes the order of equals: the same seed on the same state gives the same nodes.
-        A frozen node is never chosen. :meth:`refusal` is the caller's to ask first.
+        The caller takes pods back with ``snapshot.remove_pod``. ``avoid`` are node ids ranked last
+        among equals. ``seed`` fixes the order of equals: the same seed on the same state gives the
+        same nodes. A frozen node is never chosen. :meth:`refusal` is the caller's to ask first.
 
         Raises:
             UnknownProfileError: there is no profile for the shape's schedulerName.
@@ -108,7 +110,8 @@ class Kernel:
     def _place_among(
         self, compiled: CompiledShape, count: int, *, nominated: int | None, ranking: Ranking
     ) -> Placement:
-        """The search is narrowed to named nodes: only those rows are looked at, one pod at a time."""
+        """The search is narrowed to named nodes: only those rows are looked at, one pod at a
+        time."""
         placement = Placement()
         named = compiled.static.named
         rows = [] if named is None else named.rows(self._snapshot)
@@ -143,7 +146,8 @@ class Kernel:
         )[0]
 
     def _nominated(self, compiled: CompiledShape) -> int | None:
-        """The nominated node if it passes the filters: upstream takes it without looking at others."""
+        """The nominated node if it passes the filters: upstream takes it without looking at
+        others."""
         name = compiled.shape.nominated_node
         row = self._snapshot.row_of_name(name) if name else None
         if row is None or self.check_one(compiled.shape, row) is not Cause.NONE:
@@ -205,7 +209,8 @@ class Kernel:
         return evaluate(self._compiled(shape), self._snapshot)
 
     def totals(self, shape: Shape) -> list[int]:
-        """The kept total of every row (-1: does not fit), refreshed; what :meth:`place` chooses by."""
+        """The kept total of every row (-1: does not fit), refreshed; what :meth:`place` chooses
+        by."""
         compiled = self._compiled(shape)
         compiled.refresh(self._counters)
         self._account(compiled)
@@ -217,7 +222,8 @@ class Kernel:
         return self._refusals.of(shape, self._profiles.get(shape.profile))
 
     def unbuilt_soft(self, shape: Shape) -> tuple[str, ...]:
-        """Soft constraints of the shape that are not obeyed; to be counted and named once in the log."""
+        """Soft constraints of the shape that are not obeyed; to be counted and named once in the
+        log."""
         return shape.unbuilt_soft
 
     def statistics(self) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""The best of a few named rows: DaemonSet pods and pods that name their node look at no other row."""
+"""The best of a few named rows: DaemonSet pods and pods that name their node look at no other
+row."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from stretto.snapshot.columns import Snapshot
 def best_of(
     compiled: CompiledShape, rows: Sequence[int], *, snapshot: Snapshot, ranking: Ranking
 ) -> int | None:
-    """The row with the highest total among those that fit, scored over just these; None if none fits."""
+    """The row with the highest total among those that fit, scored over just these; None if none
+    fits."""
     feasible = [
         row
         for row in rows

@@ -1,8 +1,8 @@
 """Node selector terms over label columns (component-helpers nodeaffinity of 1.37).
 
-A requirement becomes a table over the values that a key has in the cluster, so a selector costs one look-up per
-node whatever its operator. A term that upstream fails to parse (a value that no label can have, a Gt bound that
-is no integer) matches nothing, as there.
+A requirement becomes a table over the values that a key has in the cluster, so a selector costs one
+look-up per node whatever its operator. A term that upstream fails to parse (a value that no label
+can have, a Gt bound that is no integer) matches nothing, as there.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def _field_parses(requirement: Requirement) -> bool:
 def named_nodes(terms: tuple[NodeTerm, ...] | None) -> frozenset[str] | None:
     """The node set that PreFilter narrows the search to; None: all nodes.
 
-    Only when *every* term has a ``metadata.name In`` field: the union over terms of the intersections within one.
-    An empty set means that the terms contradict each other.
+    Only when *every* term has a ``metadata.name In`` field: the union over terms of the
+    intersections within one. An empty set means that the terms contradict each other.
     """
     if not terms:
         return None

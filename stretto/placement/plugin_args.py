@@ -1,4 +1,5 @@
-"""Arguments of the plugins that are built, read from ``pluginConfig`` with upstream's defaults and validation."""
+"""Arguments of the plugins that are built, read from ``pluginConfig`` with upstream's defaults and
+validation."""
 
 from __future__ import annotations
 

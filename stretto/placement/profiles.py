@@ -1,9 +1,10 @@
-"""Profiles: which plugins filter and score for a schedulerName, in which order, with which weight and arguments.
+"""Profiles: which plugins filter and score for a schedulerName, in which order, with which weight
+and arguments.
 
-Read from a KubeSchedulerConfiguration v1 with upstream's merge rules: a specific extension point overrides
-multiPoint, ``*`` in disabled clears the defaults, a custom entry for a default plugin re-weighs it in place,
-unknown fields and plugin names are errors. Plugins that are not built keep their place in the list by name, so
-that the kernel can say what it does not obey.
+Read from a KubeSchedulerConfiguration v1 with upstream's merge rules: a specific extension point
+overrides multiPoint, ``*`` in disabled clears the defaults, a custom entry for a default plugin
+re-weighs it in place, unknown fields and plugin names are errors. Plugins that are not built keep
+their place in the list by name, so that the kernel can say what it does not obey.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Profile:
     """Enabled filter plugins that this release does not have."""
     unbuilt_scorers: tuple[str, ...] = ()
     unbuilt_hard: tuple[str, ...] = ()
-    """Hard constraints that the configuration itself adds and that are not built: refuse its pods."""
+    """Hard constraints that the configuration itself adds and that are not built: refuse its
+    pods."""
 
 
 class Profiles:

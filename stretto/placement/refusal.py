@@ -1,7 +1,7 @@
 """Pods that are refused because a hard constraint on them is not built (design §12.14).
 
-Placing such a pod as if the constraint were absent would break a promise to its owner, or to the owner of a pod
-that keeps others away; so it waits with a condition that names the constraint.
+Placing such a pod as if the constraint were absent would break a promise to its owner, or to the
+owner of a pod that keeps others away; so it waits with a condition that names the constraint.
 """
 
 from __future__ import annotations

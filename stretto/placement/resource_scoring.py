@@ -1,8 +1,8 @@
 """The arithmetic of upstream's resource scorers, over many rows and over one.
 
-A node that lacks a configured resource drops it from its own mean, so rows are grouped by which resources they
-have; in a cluster where every node has all of them (the usual one) there is one group, and doubles are exact
-(see ``stretto.snapshot.capacity``).
+A node that lacks a configured resource drops it from its own mean, so rows are grouped by which
+resources they have; in a cluster where every node has all of them (the usual one) there is one
+group, and doubles are exact (see ``stretto.snapshot.capacity``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stretto.model.shape import Shape
-from stretto.placement.framework import MAX_SCORE, Floats, Int64s, Numbers, Scorer, View
+from stretto.placement.framework import MAX_SCORE, Int64s, Numbers, Scorer, View
 from stretto.placement.resource_names import BASIC, CPU, EPHEMERAL, MEMORY, is_scalar
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.resources import NONZERO_CPU, NONZERO_MEMORY, ResourceColumn
@@ -29,7 +29,8 @@ class WeightedResource(NamedTuple):
 
 
 class ScoredResource(NamedTuple):
-    """A resource that counts for a shape: what nodes have, what is used there, what the pod adds."""
+    """A resource that counts for a shape: what nodes have, what is used there, what the pod
+    adds."""
 
     column: ResourceColumn
     used: ResourceColumn
@@ -44,7 +45,8 @@ def scored(
     *,
     nonzero: bool,
 ) -> list[ScoredResource]:
-    """The resources that count for a shape. ``nonzero``: cpu and memory with upstream's scoring defaults."""
+    """The resources that count for a shape. ``nonzero``: cpu and memory with upstream's scoring
+    defaults."""
     found = []
     for name, weight in resources:
         request = pod_request(shape, name, nonzero=nonzero)
@@ -75,7 +77,8 @@ def by_presence(
     items: Sequence[ScoredResource],
     score: Callable[[list[ScoredResource], Int64s], Int64s],
 ) -> Int64s:
-    """Score rows in groups that have the same resources. ``score`` gets the resources and row numbers."""
+    """Score rows in groups that have the same resources. ``score`` gets the resources and row
+    numbers."""
     pattern = np.zeros(view.size, dtype=np.int64)
     for i, item in enumerate(items):
         pattern |= (view.of(item.column.alloc) != 0).astype(np.int64) << i

@@ -1,7 +1,9 @@
-"""Choosing among scored rows: the highest total; equals by own partition, then by a hash of seed and node.
+"""Choosing among scored rows: the highest total; equals by own partition, then by a hash of seed
+and node.
 
-A rank key is (total, not avoided, own partition, hash) packed into 64 bits, so that choosing k of n is one
-partition of integers. Never the name and never the row's number: every shard would pick the same node first.
+A rank key is (total, not avoided, own partition, hash) packed into 64 bits, so that choosing k of n
+is one partition of integers. Never the name and never the row's number: every shard would pick the
+same node first.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _WORD = (1 << 64) - 1
 _OWN = np.int64(1 << _HASH_BITS)
 _NOT_AVOIDED = np.int64(1 << (_HASH_BITS + 1))
 _PACKED_LIMIT = 1 << (62 - LOW_BITS)
-"""Totals from here on do not fit beside the low bits; such profiles (weights above 20,000) sort by two keys."""
+"""Totals from here on do not fit beside the low bits; such profiles (weights above 20,000) sort by
+two keys."""
 
 
 def _splitmix(x: int) -> int:
@@ -34,7 +37,8 @@ def _splitmix(x: int) -> int:
 
 
 class Ranking:
-    """Low bits of the rank keys for one batch: fixed by its seed, own partitions and avoided rows."""
+    """Low bits of the rank keys for one batch: fixed by its seed, own partitions and avoided
+    rows."""
 
     def __init__(
         self, snapshot: Snapshot, *, seed: int, own: Bools | None, avoid: Sequence[int]
@@ -64,7 +68,8 @@ class Ranking:
         return low
 
     def top(self, total: Int64s, count: int) -> tuple[list[int], list[int]]:
-        """The best ``count`` rows with total ≥ 0, best first, with their keys (total << 41 | low)."""
+        """The best ``count`` rows with total ≥ 0, best first, with their keys (total << 41 |
+        low)."""
         size = len(total)
         if not size:
             return [], []
@@ -92,7 +97,8 @@ def _top_by_two_keys(total: Int64s, low: Int64s, count: int) -> tuple[list[int],
 
 
 def _own_bits(snapshot: Snapshot, own: Bools) -> Int64s:
-    """The own bit of every row, kept with the snapshot until a node or the set of partitions changes."""
+    """The own bit of every row, kept with the snapshot until a node or the set of partitions
+    changes."""
     key = ("own partitions",)
     stamp = snapshot.node_changes.stamp
     kept = snapshot.derived.get(key)

@@ -1,8 +1,9 @@
 """What a shape asks of the nodes' definitions alone, shared by every shape that asks the same.
 
-Tolerations, selectors and names make the mask; untolerated soft taints and preferred terms make raw scores that
-are normalised later over the nodes that are feasible for the whole shape. All-different pods usually share one of
-these, so a new shape costs its resources only. Pods coming and going leave it as it is.
+Tolerations, selectors and names make the mask; untolerated soft taints and preferred terms make raw
+scores that are normalised later over the nodes that are feasible for the whole shape. All-different
+pods usually share one of these, so a new shape costs its resources only. Pods coming and going
+leave it as it is.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ def _narrowed(shape: Shape, profile: Profile) -> Narrowed | None:
         plugins.append("NodeName")
     if "NodeAffinity" in enabled:
         wanted = named_nodes(shape.required_node_terms)
+        if wanted == frozenset():
+            return Narrowed(wanted, ("NodeAffinity",))  # it rejects before sets are merged
         if wanted is not None:
             names = wanted if names is None else names & wanted
             plugins.append("NodeAffinity")

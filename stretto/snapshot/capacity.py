@@ -1,9 +1,9 @@
 """Allocatable amounts as floats, prepared for exact vector division.
 
-A score is an integer quotient floor(a·100/cap). Doubles give it exactly, at a fraction of the cost of int64
-division, as long as a·100 < 2^53 and cap ≤ 2^46: then a quotient below an integer n ≤ 100 is below it by at
-least 1/cap > the rounding error. Columns with a larger amount (70 TB of memory on one node) or with nodes that
-lack the resource take the int64 path instead.
+A score is an integer quotient floor(a·100/cap). Doubles give it exactly, at a fraction of the cost
+of int64 division, as long as a·100 < 2^53 and cap ≤ 2^46: then a quotient below an integer n ≤ 100
+is below it by at least 1/cap > the rounding error. Columns with a larger amount (70 TB of memory on
+one node) or with nodes that lack the resource take the int64 path instead.
 """
 
 from __future__ import annotations

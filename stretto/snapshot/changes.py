@@ -32,7 +32,8 @@ class ChangeLog:
         self._rows.clear()
 
     def since(self, stamp: int) -> list[int] | None:
-        """Distinct rows changed after ``stamp``; None when that is no longer known: treat as all."""
+        """Distinct rows changed after ``stamp``; None when that is no longer known: treat as
+        all."""
         if stamp < self._base:
             return None
         tail = self._rows[stamp - self._base :]

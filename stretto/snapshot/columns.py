@@ -1,11 +1,14 @@
-"""The snapshot: the cluster as columns over node rows, at a version of the Binder's log (design §4).
+"""The snapshot: the cluster as columns over node rows, at a version of the Binder's log (design
+§4).
 
-The same class is the picture that a shard decides on and the authoritative state that the Binder re-checks
-against. Applying a delta costs O(what changed). A row is a node incarnation; rows of removed nodes are used again.
+The same class is the picture that a shard decides on and the authoritative state that the Binder
+re-checks against. Applying a delta costs O(what changed). A row is a node incarnation; rows of
+removed nodes are used again.
 
-Two kinds of pods are counted. *Committed* ones come and go by deltas and are what :meth:`Snapshot.full_state`
-hands to a new follower. *Tentative* ones (a shard's own open proposals, the Binder's units of the batch in hand)
-come and go by :meth:`Snapshot.add_pod` and :meth:`Snapshot.remove_pod`; whoever added one removes it.
+Two kinds of pods are counted. *Committed* ones come and go by deltas and are what
+:meth:`Snapshot.full_state` hands to a new follower. *Tentative* ones (a shard's own open proposals,
+the Binder's units of the batch in hand) come and go by :meth:`Snapshot.add_pod` and
+:meth:`Snapshot.remove_pod`; whoever added one removes it.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ class SnapshotError(ValueError):
 class Snapshot:
     """Columns over node rows; see the module docstring.
 
-    Arrays have ``capacity`` entries of which the first ``rows`` were ever used; ``live`` says which are nodes now.
+    Arrays have ``capacity`` entries of which the first ``rows`` were ever used; ``live`` says which
+    are nodes now.
     """
 
     def __init__(self) -> None:
@@ -79,7 +83,11 @@ class Snapshot:
         self.ports = PortTable()
         self.images = ImageTable(capacity=_FIRST_CAPACITY)
         self.derived: dict[tuple[str, ...], object] = {}
-        """What readers keep beside the columns (refreshed by ``changes``), so that they can share it."""
+        """What readers keep beside the columns (refreshed by ``changes``), so that they can share
+        it."""
+        self._make_indexes()
+
+    def _make_indexes(self) -> None:
         self._labels = LabelTable(capacity=_FIRST_CAPACITY)
         self._usages = UsageTable(self.resources)
         self._shapes = ShapeTable(self.resources)
@@ -91,7 +99,7 @@ class Snapshot:
         self._interned: dict[object, object] = {}
         self._objects: dict[str, dict[str, ObjectRow]] = {}
 
-    # ------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
     @property
     def stamp(self) -> int:
         """Grows with each change to any row."""
@@ -146,14 +154,15 @@ class Snapshot:
             self, self._shapes, self._pods, self._objects, nodes_per_chunk=nodes_per_chunk
         )
 
-    # ------------------------------------------------------------------------------------------------ changing
+    # ------------------------------------------------------------------------------------- changing
     def add_pod(self, shape: Shape, row: int, *, count: int = 1) -> None:
         """Count tentative pods on a row."""
         self.tentative += count
         self._shift(self._usages.of(shape), row, count)
 
     def remove_pod(self, shape: Shape, row: int, *, count: int = 1) -> None:
-        """Undo :meth:`add_pod`. A row whose node went away meanwhile has nothing left to undo; see ``row_of``."""
+        """Undo :meth:`add_pod`. A row whose node went away meanwhile has nothing left to undo; see
+        ``row_of``."""
         self.tentative -= count
         self._shift(self._usages.of(shape), row, -count)
 
@@ -161,7 +170,8 @@ class Snapshot:
         """Advance by one step of the log, in the order shapes, nodes, pods, removed nodes, objects.
 
         Raises:
-            SnapshotError: another epoch, an older sequence, or a pod row that names an unknown shape or node.
+            SnapshotError: another epoch, an older sequence, or a pod row that names an unknown
+            shape or node.
         """
         self._check_continues(delta)
         for shape_id, shape in delta.shapes:
@@ -315,7 +325,8 @@ class Snapshot:
         return known
 
     def _intern(self, node: NodeRow) -> NodeRow:
-        """The same definition with labels, taints, amounts and images shared between nodes: memory."""
+        """The same definition with labels, taints, amounts and images shared between nodes:
+        memory."""
         one = self._one
         return msgspec.structs.replace(
             node,
@@ -331,7 +342,7 @@ class Snapshot:
             self._interned.clear()
         return self._interned.setdefault(value, value)  # type: ignore[return-value]
 
-    # ---------------------------------------------------------------------------------------------- self-check
+    # ----------------------------------------------------------------------------------- self-check
     def validate(self) -> None:
         """Assert that columns, indexes and counts agree; O(everything), for tests and audits."""
         rows = self.rows

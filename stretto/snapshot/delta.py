@@ -1,7 +1,8 @@
 """One step of the Binder's log, and the rows it is made of (design §4, §12.18).
 
-A :class:`Delta` is applied in a fixed order: shapes, nodes, pods, removed nodes, objects. Shape and node numbers
-belong to the Binder's epoch. A full state is the same record in chunks, its pods aggregated with ``pod_count``.
+A :class:`Delta` is applied in a fixed order: shapes, nodes, pods, removed nodes, objects. Shape and
+node numbers belong to the Binder's epoch. A full state is the same record in chunks, its pods
+aggregated with ``pod_count``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ LABEL_KEYS = "LabelKeys"
 NAMESPACE = "Namespace"
 """Object kind; key: the namespace's name, payload: its labels."""
 ANTI_AFFINITY_TERM = "AntiAffinityTerm"
-"""Object kind; key: a digest in hex, payload: a required anti-affinity term of a bound or reserved pod."""
+"""Object kind; key: a digest in hex, payload: a required anti-affinity term of a bound or reserved
+pod."""
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -36,7 +38,8 @@ class ImageRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """Everything about a node that plugins read, resolved to base units (bytes, counts, cpu in milli)."""
+    """Everything about a node that plugins read, resolved to base units (bytes, counts, cpu in
+    milli)."""
 
     name: str
     uid: str

@@ -1,7 +1,8 @@
 """Images on nodes, a sparse table: how many nodes hold a name, its size, and (on demand) which.
 
-As upstream's cache: a name's size is that of the node that brought it first; a name that no node holds any more
-is forgotten. Which nodes hold a name is answered by a column that is built when a shape first asks.
+As upstream's cache: a name's size is that of the node that brought it first; a name that no node
+holds any more is forgotten. Which nodes hold a name is answered by a column that is built when a
+shape first asks.
 """
 
 from __future__ import annotations

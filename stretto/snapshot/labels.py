@@ -1,7 +1,8 @@
 """Label columns: value ids per node for the keys that some selector reads, made on first use.
 
-A column exists only for a key that was asked for, so a node with 10,000 labels costs what it is asked about.
-Columns are bounded in number; one that was dropped is rebuilt when asked for again, with new ids.
+A column exists only for a key that was asked for, so a node with 10,000 labels costs what it is
+asked about. Columns are bounded in number; one that was dropped is rebuilt when asked for again,
+with new ids.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ COLUMNS = 256
 
 
 class LabelColumn:
-    """The values of one label key: ``ids[row]`` indexes ``values``; id 0 means the key is absent."""
+    """The values of one label key: ``ids[row]`` indexes ``values``; id 0 means the key is
+    absent."""
 
     __slots__ = ("_index", "cells", "ids", "key", "values")
 

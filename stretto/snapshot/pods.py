@@ -1,8 +1,9 @@
 """Pods on nodes as (shape, node) counts, and what a pod of a shape takes from a node.
 
-A shape is kept as a template (everything but its amounts, shared by all shapes that differ in amounts only) and
-the amounts packed into bytes: 90 bytes instead of two kilobytes of objects. With 300,000 pods that all differ
-that is the difference between a shard of 200 MB and one of half a gigabyte.
+A shape is kept as a template (everything but its amounts, shared by all shapes that differ in
+amounts only) and the amounts packed into bytes: 90 bytes instead of two kilobytes of objects. With
+300,000 pods that all differ that is the difference between a shard of 200 MB and one of half a
+gigabyte.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ class PodTable:
         self._rows: dict[int, dict[int, int]] = {}
 
     def shift(self, row: int, shape_id: int, by: int) -> bool:
-        """Count ``by`` more (or fewer) pods; False if that would fall below zero: nothing changes."""
+        """Count ``by`` more (or fewer) pods; False if that would fall below zero: nothing
+        changes."""
         counts = self._rows.setdefault(row, {})
         left = counts.get(shape_id, 0) + by
         if left < 0:

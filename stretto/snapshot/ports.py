@@ -10,8 +10,8 @@ ANY_IP = "0.0.0.0"  # noqa: S104  the wildcard of the Pod API, nothing is bound 
 
 
 class PortTable:
-    """Which host ports the pods of each node hold. Two ports clash when protocol and port are equal and the ips
-    are equal or either is the wildcard (upstream HostPortInfo)."""
+    """Which host ports the pods of each node hold. Two ports clash when protocol and port are equal
+    and the ips are equal or either is the wildcard (upstream HostPortInfo)."""
 
     def __init__(self) -> None:
         self._used: dict[tuple[str, int], dict[int, dict[str, int]]] = {}

@@ -1,4 +1,5 @@
-"""Resource columns: allocatable and used per node, int64 in base units (cpu in milli), so compares are exact."""
+"""Resource columns: allocatable and used per node, int64 in base units (cpu in milli), so compares
+are exact."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ names that a resource can have."""
 
 
 class ResourceColumn:
-    """One resource over all rows. The ``*_cells`` views read and write single rows at half of NumPy's cost."""
+    """One resource over all rows. The ``*_cells`` views read and write single rows at half of
+    NumPy's cost."""
 
     __slots__ = ("alloc", "alloc_cells", "float_cells", "name", "used", "used_cells", "used_float")
 

@@ -1,4 +1,5 @@
-"""The placement code against recorded answers of kube-scheduler 1.37.2: no difference is allowed."""
+"""The placement code against recorded answers of kube-scheduler 1.37.2: no difference is
+allowed."""
 
 from __future__ import annotations
 
@@ -37,11 +38,13 @@ def test_a_family_of_plugins_that_are_not_built_is_named_not_passed(tmp_path, ca
 def test_a_difference_is_printed_and_fails(tmp_path, capsys):
     line = (
         '{"world": {"id": "w", "family": "taints", "pending": ["a/b"], "objects": ['
-        '{"kind": "Node", "metadata": {"name": "n", "uid": "u"}, "status": {"allocatable": {"pods": "1"}}},'
-        '{"kind": "Pod", "metadata": {"namespace": "a", "name": "b"}, "spec": {"containers": [{}]}}]},'
+        '{"kind": "Node", "metadata": {"name": "n", "uid": "u"},'
+        ' "status": {"allocatable": {"pods": "1"}}},'
+        '{"kind": "Pod", "metadata": {"namespace": "a", "name": "b"},'
+        ' "spec": {"containers": [{}]}}]},'
         ' "expect": {"nodes": ["n"], "pods": [{"pod": "a/b", "preFilter": {"code": "Success"},'
-        ' "filter": [{"code": "Unschedulable", "plugin": "NodePorts", "reasons": ["x"], "nodes": [0]}],'
-        ' "feasible": []}]}}'
+        ' "filter": [{"code": "Unschedulable", "plugin": "NodePorts", "reasons": ["x"],'
+        ' "nodes": [0]}], "feasible": []}]}}'
     )
     path = tmp_path / "taints.jsonl"
     path.write_text(line)

@@ -18,6 +18,16 @@ from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import Delta, ImageRow, NodeChange, NodeRow, Taint
 
 GIB = 1 << 30
+SCORED = [
+    {"name": "cpu", "weight": 3},
+    {"name": "memory", "weight": 1},
+    {"name": "example.com/gpu", "weight": 5},
+    {"name": "ephemeral-storage", "weight": 2},
+]
+BALANCED = {
+    "name": "NodeResourcesBalancedAllocation",
+    "args": {"resources": [{"name": r["name"]} for r in SCORED]},
+}
 KEYS = ("zone", "disk", "gen")
 
 
@@ -126,7 +136,8 @@ def cluster(rng: random.Random, nodes: int) -> Snapshot:
 
 
 def step(rng: random.Random, snapshot: Snapshot, known: list[tuple[int, int, int]]) -> Delta:
-    """A random delta that continues a snapshot; ``known`` lists (uid, shape id, node id) of its pods."""
+    """A random delta that continues a snapshot; ``known`` lists (uid, shape id, node id) of its
+    pods."""
     sequence = snapshot.version.sequence + 1
     delta = Delta(epoch=1, sequence=sequence)
     ids = [int(n) for n in snapshot.node_id[: snapshot.rows] if n >= 0]

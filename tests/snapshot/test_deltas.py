@@ -1,4 +1,5 @@
-"""Deltas: applied one by one, rebuilt from scratch and handed on as a full state give the same snapshot."""
+"""Deltas: applied one by one, rebuilt from scratch and handed on as a full state give the same
+snapshot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""NodeResourcesBalancedAllocation as of 1.36: does the pod make the node's use of its resources more even.
+"""NodeResourcesBalancedAllocation as of 1.36: does the pod make the node's use of its resources
+more even.
 
-score = 50 + (50 + S(with the pod) − S(without)) / 2, S = int((1 − std of the used fractions) · 100). All in
-doubles in upstream's order of operations, so that the truncation agrees to the last bit.
+score = 50 + (50 + S(with the pod) − S(without)) / 2, S = int((1 − std of the used fractions) ·
+100). All in doubles in upstream's order of operations, so that the truncation agrees to the last
+bit.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ def _evenness_row(fractions: list[float]) -> int:
 
 
 class Before:
-    """S without the pod, kept per set of resources: the same for every shape, refreshed by changed rows.
+    """S without the pod, kept per set of resources: the same for every shape, refreshed by changed
+    rows.
 
     Only right where every node has all of the resources; otherwise the scorer computes it itself.
     """

@@ -1,6 +1,8 @@
-"""ImageLocality: nodes that hold the pod's images already, weighed by size and by how spread an image is.
+"""ImageLocality: nodes that hold the pod's images already, weighed by size and by how spread an
+image is.
 
-Spreading keeps pods from heating the few nodes that hold an image: the size counts by the share of nodes that do.
+Spreading keeps pods from heating the few nodes that hold an image: the size counts by the share of
+nodes that do.
 """
 
 from __future__ import annotations

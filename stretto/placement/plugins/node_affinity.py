@@ -1,4 +1,5 @@
-"""NodeAffinity: nodeSelector, required and preferred node affinity, and the profile's addedAffinity."""
+"""NodeAffinity: nodeSelector, required and preferred node affinity, and the profile's
+addedAffinity."""
 
 from __future__ import annotations
 

@@ -15,13 +15,14 @@ from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.resources import PODS, ResourceColumn
 
 NAME = "NodeResourcesFit"
+_LEAST = Strategy()
 
 
 @dataclass(frozen=True, slots=True)
 class FitArgs:
     """NodeResourcesFitArgs, defaults applied."""
 
-    strategy: Strategy = Strategy()
+    strategy: Strategy = _LEAST
     resources: tuple[WeightedResource, ...] = (
         WeightedResource("cpu", 1),
         WeightedResource("memory", 1),
@@ -78,13 +79,14 @@ class FitFilter(Filter):
         wants = self._wants()
         if wants is None or self._pods.used_cells[row] >= self._pods.alloc_cells[row]:
             return False
-        for column, amount in wants:  # noqa: SIM110  half the cost of all() with a generator
+        for column, amount in wants:
             if amount > column.alloc_cells[row] - column.used_cells[row]:
                 return False
         return True
 
     def rejections(self, view: View) -> list[Rejection]:
-        """In upstream's order; more than the node has at all is unresolvable, and makes the node so."""
+        """In upstream's order; more than the node has at all is unresolvable, and makes the node
+        so."""
         full = view.of(self._pods.used) >= view.of(self._pods.alloc)
         found = [Rejection("Too many pods", full, unresolvable=False)]
         for name, amount in self._names:

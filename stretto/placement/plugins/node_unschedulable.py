@@ -1,4 +1,5 @@
-"""NodeUnschedulable: cordoned nodes take only pods that tolerate the taint the cordon stands for."""
+"""NodeUnschedulable: cordoned nodes take only pods that tolerate the taint the cordon stands
+for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""TaintToleration: taints keep pods off (NoSchedule, NoExecute) or are better avoided (PreferNoSchedule).
+"""TaintToleration: taints keep pods off (NoSchedule, NoExecute) or are better avoided
+(PreferNoSchedule).
 
 Taints are interned as sets per node, so a shape is matched against each distinct set once.
 """

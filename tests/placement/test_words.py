@@ -1,0 +1,203 @@
+"""What people read: fit errors, refusals, and errors in a configuration."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from stretto.model.shape import NodeTerm, PodTerm, Requirement, Toleration
+from stretto.placement.framework import Gates
+from stretto.placement.kernel import Kernel
+from stretto.placement.profiles import Profiles
+from stretto.placement.strict import ProfileError
+from stretto.placement.tolerations import tolerates
+from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.delta import (
+    Delta,
+    NodeChange,
+    ObjectRow,
+    Taint,
+    encode_labels,
+    encode_term,
+)
+from tests.placement.test_choice import PLAIN, alike, kernel_on, named
+
+
+def test_no_nodes_at_all():
+    assert kernel_on(Snapshot()).diagnose(PLAIN).message == "no nodes available to schedule pods"
+
+
+def test_a_node_with_several_reasons_counts_in_each_and_items_are_sorted_as_text():
+    snapshot = alike(12)
+    row = msgspec.structs.replace(snapshot.node(0), unschedulable=True, taints=(_TAINT,))
+    tainted = msgspec.structs.replace(snapshot.node(1), taints=(_TAINT,))
+    delta = Delta(epoch=1, sequence=2, nodes=[NodeChange(1, row), NodeChange(2, tainted)])
+    snapshot.apply(delta)
+    requests = (("cpu", 9000), ("example.com/gpu", 1), ("memory", 1))
+    shape = msgspec.structs.replace(PLAIN, requests=requests)
+    diagnosis = kernel_on(snapshot).diagnose(shape)
+    assert diagnosis.message == (
+        "0/12 nodes are available: 1 node(s) had untolerated taint(s), "
+        "1 node(s) were unschedulable, 10 Insufficient cpu, 10 Insufficient example.com/gpu."
+    )
+    assert diagnosis.plugins == ("NodeResourcesFit", "NodeUnschedulable", "TaintToleration")
+    assert dict(diagnosis.counts)["Insufficient cpu"] == 10
+    assert diagnosis.nodes == 12
+
+
+_TAINT = Taint("a", "", "NoSchedule")
+
+
+def test_nodes_that_prefilter_left_out():
+    snapshot = alike(5)
+    shape = msgspec.structs.replace(named("n1"), requests=(("cpu", 9000),))
+    assert kernel_on(snapshot).diagnose(shape).message == (
+        "0/5 nodes are available: 1 Insufficient cpu, "
+        "4 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    )
+
+
+def test_terms_that_contradict_each_other():
+    fields = tuple(Requirement("metadata.name", "In", (name,)) for name in ("n1", "n2"))
+    shape = msgspec.structs.replace(PLAIN, required_node_terms=(NodeTerm(fields=fields),))
+    diagnosis = kernel_on(alike(3)).diagnose(shape)
+    assert diagnosis.message == "0/3 nodes are available: pod affinity terms conflict."
+    assert diagnosis.plugins == ("NodeAffinity",)
+    both = msgspec.structs.replace(named("n1"), node_name="n2")
+    assert kernel_on(alike(3)).diagnose(both).message == (
+        "0/3 nodes are available: "
+        "node(s) didn't satisfy plugin(s) [NodeAffinity NodeName] simultaneously."
+    )
+
+
+def test_unbuilt_hard_constraints_are_refused_by_name():
+    shape = msgspec.structs.replace(
+        PLAIN, unbuilt_hard=('VolumeBinding: persistentVolumeClaim "data"',)
+    )
+    kernel = kernel_on(alike(1))
+    assert kernel.refusal(PLAIN) == ""
+    assert 'persistentVolumeClaim "data"' in kernel.refusal(shape)
+    off = {"plugins": {"multiPoint": {"disabled": [{"name": "VolumeBinding"}]}}}
+    profiles = Profiles.from_configuration({"profiles": [{"schedulerName": "stretto", **off}]})
+    assert Kernel(alike(1), profiles).refusal(shape) == ""
+
+
+@pytest.mark.parametrize(
+    ("term", "refused"),
+    [
+        (PodTerm("zone", ("default",), None, (Requirement("app", "In", ("web",)),)), True),
+        (PodTerm("zone", ("default",), None, (Requirement("app", "NotIn", ("web",)),)), False),
+        (PodTerm("zone", ("other",), None, ()), False),
+        (PodTerm("zone", ("default",), None, None), False),
+        (PodTerm("zone", (), (), (Requirement("app", "Exists"),)), True),
+        (PodTerm("zone", (), (Requirement("env", "In", ("test",)),), ()), True),
+        (PodTerm("zone", (), (Requirement("env", "In", ("live",)),), ()), False),
+        (PodTerm("zone", ("default",), None, (Requirement("gone", "DoesNotExist"),)), True),
+    ],
+)
+def test_a_pod_that_another_pods_anti_affinity_matches_is_refused(term, refused):
+    snapshot = alike(1)
+    kernel = kernel_on(snapshot)
+    shape = msgspec.structs.replace(PLAIN, labels=(("app", "web"),), label_keys=("app",))
+    assert kernel.refusal(shape) == ""
+    objects = [
+        ObjectRow("AntiAffinityTerm", "d", 2, encode_term(term)),
+        ObjectRow("Namespace", "default", 2, encode_labels({"env": "test"})),
+    ]
+    snapshot.apply(Delta(epoch=1, sequence=2, objects=objects))
+    assert bool(kernel.refusal(shape)) == refused
+    gone = [ObjectRow("AntiAffinityTerm", "d", 3, removed=True)]
+    snapshot.apply(Delta(epoch=1, sequence=3, objects=gone))
+    assert kernel.refusal(shape) == ""
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        ({"plugin": {}}, "profiles[0]: unknown field 'plugin'"),
+        ({"plugins": {"filters": {}}}, "profiles[0].plugins: unknown field 'filters'"),
+        ({"plugins": {"score": {"enabled": [{"name": "Best"}]}}}, "there is no plugin 'Best'"),
+        ({"plugins": {"filter": {"enabled": [{"name": "ImageLocality"}]}}}, "does not extend"),
+        ({"plugins": {"score": {"enabled": [{"name": "NodeAffinity", "weight": -1}]}}}, "weight"),
+        ({"pluginConfig": [{"name": "NodeResourcesFit", "args": {"x": 1}}]}, "[0].args: unknown"),
+        (
+            {"pluginConfig": [
+                {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Best"}}},
+            ]},
+            "scoringStrategy.type: 'Best' is not one of",
+        ),
+        (
+            {"pluginConfig": [
+                {"name": "NodeResourcesFit",
+                 "args": {"scoringStrategy": {"type": "RequestedToCapacityRatio"}}},
+            ]},
+            "at least one point",
+        ),
+        ({"pluginConfig": [{"name": "NodeAffinity", "args": {"addedAffinity": []}}]}, "mapping"),
+    ],
+)  # fmt: skip
+def test_a_bad_profile_is_one_clear_line(profile, words):
+    with pytest.raises(ProfileError) as error:
+        Profiles.from_configuration({"profiles": [profile]})
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"kind": "Pod"}, "kind"),
+        ({"apiVersion": "v2"}, "apiVersion"),
+        ({"extenders": [{}]}, "not built"),
+        ({"profiles": [{}, {}]}, "same schedulerName"),
+    ],
+)
+def test_a_bad_configuration_is_one_clear_line(raw, words):
+    with pytest.raises(ProfileError, match=words):
+        Profiles.from_configuration(raw)
+
+
+def test_merging_follows_upstream():
+    profile = {
+        "plugins": {
+            "multiPoint": {
+                "enabled": [{"name": "ImageLocality", "weight": 7}],
+                "disabled": [{"name": "NodePorts"}],
+            },
+            "score": {
+                "enabled": [{"name": "NodeAffinity", "weight": 9}],
+                "disabled": [{"name": "TaintToleration"}],
+            },
+        }
+    }
+    found = Profiles.from_configuration({"profiles": [profile]}).get("default-scheduler")
+    assert [plugin.name for plugin in found.filters] == [
+        "NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeResourcesFit",
+    ]  # fmt: skip
+    assert [(plugin.name, weight) for plugin, weight in found.scorers] == [
+        ("NodeAffinity", 9), ("NodeResourcesFit", 1), ("NodeResourcesBalancedAllocation", 1),
+        ("ImageLocality", 7),
+    ]  # fmt: skip
+    only = {"plugins": {"score": {"disabled": [{"name": "*"}]}}}
+    bare = Profiles.from_configuration({"profiles": [only]}).get("default-scheduler")
+    assert bare.scorers == ()
+
+
+@pytest.mark.parametrize(
+    ("operator", "bound", "value", "tolerated"),
+    [
+        ("Lt", "5", "4", True),
+        ("Lt", "5", "5", False),
+        ("Gt", "-2", "-1", True),
+        ("Gt", "05", "6", False),
+        ("Gt", "5", "+6", False),
+        ("Lt", "5", "", False),
+        ("Lt", "9223372036854775808", "1", False),
+    ],
+)
+def test_comparison_operators_of_tolerations(operator, bound, value, tolerated):
+    toleration = Toleration("k", operator, bound, "")
+    taint = Taint("k", value, "NoSchedule")
+    gates = Gates(taint_toleration_comparison_operators=True)
+    assert tolerates([toleration], taint, gates) == tolerated
+    assert not tolerates([toleration], taint, Gates())
