@@ -48,6 +48,9 @@ from stretto.telemetry.story import StoryLog
 ROUND_UNITS = 64
 """Units decided before the loop may look at its streams again: one message, about a millisecond."""
 _MESSAGE_UNITS = 128
+MIXED_SHAPES = Diagnosis(
+    "units whose pods differ in shape are not supported by this release", (), 0
+)
 
 
 class Open:
@@ -256,7 +259,8 @@ class Shard:
     def _settle(self, proposal: Proposal, verdict: Verdict) -> None:
         members = proposal.unit.members
         if self._stories is not None:
-            self._note(verdict.unit_id, verdict.attempt, f"{verdict.kind.name} {verdict.cause.name}")
+            text = f"{verdict.kind.name} {verdict.cause.name}"
+            self._note(verdict.unit_id, verdict.attempt, text)
         if verdict.kind is not VerdictKind.COMMITTED:
             for member in members:
                 self._overlay.drop(member.uid)
@@ -321,7 +325,9 @@ class Shard:
         failed: list[Unit] = []
         plain = []
         for unit in batch.units:
-            if len(unit.members) > 1 or unit.avoid:
+            if len({member.shape for member in unit.members}) > 1:
+                self._unplaceable(batch.entry, [unit], MIXED_SHAPES)
+            elif len(unit.members) > 1 or unit.avoid:
                 failed += self._place(batch.entry, [unit], now)
             else:
                 plain.append(unit)
@@ -355,9 +361,7 @@ class Shard:
             self._propose(entry, unit, (node,), others, now)
         return units[len(rows) :]
 
-    def _spare_nodes(
-        self, spares: Sequence[tuple[int, ...]], count: int
-    ) -> list[tuple[int, ...]]:
+    def _spare_nodes(self, spares: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
         """Rows to node ids."""
         if not any(spares):
             return [()] * count
@@ -365,13 +369,22 @@ class Shard:
         return [tuple(item(row) for row in rows) for rows in spares]
 
     def _propose(
-        self, entry: ShapeEntry, unit: Unit, nodes: tuple[int, ...], spares: tuple[int, ...], now:
-        float ) -> None: proposal = Proposal(unit, nodes, spares,
-        self.picture.snapshot.version.sequence) for member, node_id in zip(unit.members, nodes,
-        strict=True): self._overlay.add(member.uid, shape=entry.shape, node_id=node_id) key =
-        (unit.unit_id, unit.attempt) self._open[key] = Open(proposal, shape=entry, at_s=now)
-        self._unsent.append(key) self.counts["proposed"] += 1 if self._stories is not None:
-        self._note(unit.unit_id, unit.attempt, f"proposed on {nodes}, spares {spares}")
+        self,
+        entry: ShapeEntry,
+        unit: Unit,
+        nodes: tuple[int, ...],
+        spares: tuple[int, ...],
+        now: float,
+    ) -> None:
+        proposal = Proposal(unit, nodes, spares, self.picture.snapshot.version.sequence)
+        for member, node_id in zip(unit.members, nodes, strict=True):
+            self._overlay.add(member.uid, shape=entry.shape, node_id=node_id)
+        key = (unit.unit_id, unit.attempt)
+        self._open[key] = Open(proposal, shape=entry, at_s=now)
+        self._unsent.append(key)
+        self.counts["proposed"] += 1
+        if self._stories is not None:
+            self._note(unit.unit_id, unit.attempt, f"proposed on {nodes}, spares {spares}")
 
     def _no_room(self, batch: Batch, units: list[Unit]) -> None:
         """No node took these. Only the committed state may say so (design §12.2).
