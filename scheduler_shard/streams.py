@@ -1,0 +1,204 @@
+"""The shard's three streams: messages between the brain and the network, no decisions.
+
+Each stream is one task that dials, converses and dials again. Deciding is a task of its own, which
+yields after every 64 units so that a flood of units never keeps verdicts and deltas waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from scheduler_shard.picture import Step
+from scheduler_shard.worker import Shard
+from stretto.rpc.channels import Dialer, Stream
+from stretto.rpc.errors import PeerGone, RpcError
+from stretto.rpc.messages import (
+    FollowMessage,
+    FollowRequest,
+    FromShard,
+    ProposalBatch,
+    ShardHello,
+    ToShard,
+    VerdictBatch,
+)
+from stretto.rpc.services import FOLLOW, PROPOSE, WORK
+
+logger = logging.getLogger(__name__)
+Out = TypeVar("Out")
+In = TypeVar("In")
+
+
+class ShardStreams:
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        *,
+        hello: ShardHello,
+        dispatcher: Dialer,
+        binder: Dialer,
+        linger_s: float = 0.001,
+        on_round: Callable[[float, int], None] = lambda seconds, units: None,
+    ) -> None:
+        self.shard = shard
+        self.lag_s = 0.0
+        """Age of the last stamped message of the log when it came, by the sender's clock."""
+        self._hello = hello
+        self._dispatcher = dispatcher
+        self._binder = binder
+        self._linger_s = linger_s
+        self._on_round = on_round
+        self._work = asyncio.Event()
+        """Something may be decided."""
+        self._answers = asyncio.Event()
+        self._proposals = asyncio.Event()
+        self._connected: dict[str, bool] = {}
+
+    @property
+    def ready(self) -> bool:
+        """All three streams are open and the snapshot may be decided on."""
+        return all(
+            self._connected.get(name, False) for name in ("Work", "Follow", "Propose")
+        ) and self.shard.may_decide(time.monotonic())
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(), name="follow")
+            group.create_task(self._propose(), name="propose")
+            group.create_task(self._serve(), name="work")
+            group.create_task(self._decide(), name="decide")
+
+    async def drained(self) -> None:
+        """Drain the brain and wait until nothing is open."""
+        self.shard.drain()
+        self._answers.set()
+        while not self.shard.idle:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(2 * self._linger_s)
+
+    # ------------------------------------------------------------------------------------- streams
+    async def _follow(self) -> None:
+        while True:
+            stream, greeting = await self._binder.connect(FOLLOW, self._follow_request)
+            self._connected["Follow"] = True
+            await self._converse(stream, greeting, self._followed, sender=None)
+            self._connected["Follow"] = False
+
+    def _follow_request(self) -> FollowRequest:
+        picture = self.shard.picture
+        version = picture.snapshot.version
+        if not picture.synced or picture.problem:
+            return FollowRequest(self._hello.shard)
+        return FollowRequest(self._hello.shard, version.epoch, version.sequence)
+
+    def _followed(self, message: FollowMessage) -> None:
+        step = self.shard.followed(message, now=time.monotonic())
+        if message.stamp_ms:
+            self.lag_s = max(0.0, time.time() - message.stamp_ms / 1000)
+        if step is Step.LOST:
+            raise PeerGone(f"the log does not continue our snapshot: {self.shard.picture.problem}")
+        if step is not Step.NOTHING:
+            self._wake()
+
+    async def _propose(self) -> None:
+        while True:
+            stream, greeting = await self._binder.connect(
+                PROPOSE, lambda: ProposalBatch(hello=self._hello)
+            )
+            self.shard.propose_opened(greeting.binder_epoch)
+            self._connected["Propose"] = True
+            self._proposals.set()
+            await self._converse(stream, greeting, self._verdicts, sender=self._send_proposals)
+            self._connected["Propose"] = False
+            self.shard.propose_lost()
+
+    def _verdicts(self, batch: VerdictBatch) -> None:
+        self.shard.verdicts(batch, now=time.monotonic())
+        self._wake()
+
+    async def _send_proposals(self, stream: Stream[ProposalBatch, VerdictBatch]) -> None:
+        while True:
+            await self._proposals.wait()
+            self._proposals.clear()
+            while (batch := self.shard.take_proposals()) is not None:
+                await stream.send(batch)
+
+    async def _serve(self) -> None:
+        while True:
+            stream, greeting = await self._dispatcher.connect(
+                WORK, lambda: FromShard(hello=self._hello)
+            )
+            self.shard.work_opened()
+            self._connected["Work"] = True
+            self._answers.set()
+            await self._converse(stream, greeting, self._units, sender=self._send_answers)
+            self._connected["Work"] = False
+            self.shard.work_lost()
+
+    def _units(self, message: ToShard) -> None:
+        self.shard.work(message)
+        self._wake()
+
+    async def _send_answers(self, stream: Stream[FromShard, ToShard]) -> None:
+        while True:
+            await self._answers.wait()
+            await asyncio.sleep(self._linger_s)
+            self._answers.clear()
+            while (answers := self.shard.take_answers()) is not None:
+                await stream.send(answers)
+
+    async def _converse(
+        self,
+        stream: Stream[Out, In],
+        greeting: In,
+        take: Callable[[In], None],
+        *,
+        sender: Callable[[Stream[Out, In]], Awaitable[None]] | None,
+    ) -> None:
+        """Read until the stream ends, with the sender beside it."""
+        sending = asyncio.ensure_future(sender(stream)) if sender is not None else None
+        try:
+            take(greeting)
+            async for message in stream:
+                take(message)
+            logger.info("the stream to %s was ended by its peer", stream.peer)
+        except RpcError as error:
+            logger.warning("%s", error)
+        finally:
+            if sending is not None:
+                sending.cancel()
+                ended = await asyncio.gather(sending, return_exceptions=True)
+                self._raise_defect(ended[0])
+            await stream.close()
+
+    @staticmethod
+    def _raise_defect(error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, RpcError | asyncio.CancelledError):
+            raise error
+
+    # ------------------------------------------------------------------------------------ deciding
+    def _wake(self) -> None:
+        self._work.set()
+        self._answers.set()
+
+    async def _decide(self) -> None:
+        """Decide while there is something; look again now and then, since silence is measured."""
+        shard = self.shard
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            more = True
+            while more:
+                begun, before = time.monotonic(), shard.counts["proposed"]
+                more = shard.decide(now=begun)
+                if (units := shard.counts["proposed"] - before) > 0:
+                    self._on_round(time.monotonic() - begun, units)
+                self._proposals.set()
+                self._answers.set()
+                await asyncio.sleep(0)
