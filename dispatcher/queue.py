@@ -106,7 +106,8 @@ class Queue:
         elif shape.condition is not None and record.condition != shape.condition:
             shape.remind(record)
             self.untold[shape.number] = shape
-        self.offer(shape)
+        if shape.heap_key is None:
+            self.offer(shape)
 
     def requeue_front(self, record: PodRecord, now: float) -> None:
         """A pod that lost nothing but a race goes to the head of its own priority."""
@@ -115,6 +116,7 @@ class Queue:
         self._pods.move(record, Place.WAITING, now)
         record.shape.append_front(record)
         self.left(record)
+        self.offer(record.shape)
 
     def back_off(self, record: PodRecord, *, now: float, delay: float) -> None:
         """A pod waits on its own account for ``delay`` seconds, then joins its line."""
@@ -132,8 +134,10 @@ class Queue:
 
     def left(self, record: PodRecord) -> None:
         """A pod is no longer out as a probe of its shape: another may go."""
-        record.shape.probes.discard(record.uid)
-        self.offer(record.shape)
+        shape = record.shape
+        if record.uid in shape.probes:
+            shape.probes.discard(record.uid)
+            self.offer(shape)
 
     # ---------------------------------------------------------------------------------- out of line
 
