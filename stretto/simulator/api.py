@@ -236,7 +236,7 @@ class ApiServer:
 
     def _fill_identity(self, kind: Kind, meta: dict[str, Any], namespace: str) -> None:
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"][:247] + "".join(self._rng.choices(_SUFFIX, k=5))
+            meta["name"] = self._generated(kind, str(meta["generateName"])[:247], namespace)
         name = meta.get("name") or ""
         if not name:
             raise invalid(
@@ -263,6 +263,14 @@ class ApiServer:
         meta["uid"] = f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
         meta["creationTimestamp"] = self.now()
         meta.pop("deletionTimestamp", None)
+
+    def _generated(self, kind: Kind, prefix: str, namespace: str) -> str:
+        """A free name; a taken one is tried again, as the real server does."""
+        store = self.store(kind)
+        while True:
+            name = prefix + "".join(self._rng.choices(_SUFFIX, k=5))
+            if store.get(namespace, name) is None:
+                return name
 
     def _namespace_exists(self, name: str) -> bool:
         return self._stores["", "namespaces"].get("", name) is not None

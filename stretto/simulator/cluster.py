@@ -60,7 +60,7 @@ class SimulatedCluster:
             self._server = await loop.create_server(
                 self.http.connection, settings.host, settings.port, backlog=1024
             )
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise SimulatorError(
                 f"the simulator cannot listen on {settings.host} port {settings.port}: "
                 f"{os.strerror(error.errno) if error.errno else error}; choose another with --port"

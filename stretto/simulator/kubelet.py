@@ -13,6 +13,7 @@ on trial.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -52,6 +53,16 @@ class End(NamedTuple):
 Action = Start | Reject | End
 
 
+class _Wish(NamedTuple):
+    """What a spec asks of a node."""
+
+    amounts: Amounts
+    chooser: Mapping[str, Any] | None
+    """The spec, if it chooses among nodes."""
+    problem: str = ""
+    """Why the amounts cannot be read."""
+
+
 @dataclass
 class _Node:
     """A node as its kubelet sees it."""
@@ -88,7 +99,7 @@ class Kubelets:
         self._nodes: dict[str, _Node] = {}
         self._waiting: dict[str, dict[str, PodRecord]] = {}
         """Pods on nodes that do not exist, by node and uid."""
-        self._specs: OrderedDict[bytes, Amounts | AmountError] = OrderedDict()
+        self._specs: OrderedDict[bytes, _Wish] = OrderedDict()
         self.admitted = 0
         """Pods admitted so far."""
         self.rejected: dict[str, int] = {}
@@ -154,9 +165,9 @@ class Kubelets:
 
     def _judge(self, pod: PodRecord) -> Action:
         node = self._nodes[pod.node_name]
-        wanted = self._amounts(pod)
-        if isinstance(wanted, AmountError):
-            return self._reject(pod, "UnexpectedAdmissionError", str(wanted))
+        wanted, chooser, problem = self._wish(pod)
+        if problem:
+            return self._reject(pod, "UnexpectedAdmissionError", problem)
         self._note_ratios(pod.node_name, node, wanted)
         if lacking := node.lacks(wanted):
             name = lacking[0]
@@ -165,7 +176,7 @@ class Kubelets:
                 f"used: {node.used.get(name, 0)}, capacity: {node.allocatable.get(name, 0)}"
             )
             return self._reject(pod, f"OutOf{name}", text)
-        if not chooses(decode(pod.spec), labels=node.labels, name=pod.node_name):
+        if chooser and not chooses(chooser, labels=node.labels, name=pod.node_name):
             text = (
                 "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
             )
@@ -189,15 +200,11 @@ class Kubelets:
             if total > there:
                 self.overcommitted[name] = max(ratio, self.overcommitted.get(name, 0.0))
 
-    def _amounts(self, pod: PodRecord) -> Amounts | AmountError:
-        """Amounts by spec: replicas share one."""
+    def _wish(self, pod: PodRecord) -> _Wish:
+        """Remembered by spec: replicas share one."""
         found = self._specs.get(pod.spec)
         if found is None:
-            try:
-                found = pod_amounts(decode(pod.spec))
-            except AmountError as error:
-                found = error
-            self._specs[pod.spec] = found
+            found = self._specs[pod.spec] = _wish_of(decode(pod.spec))
             if len(self._specs) > KNOWN_SPECS:
                 self._specs.popitem(last=False)
         return found
@@ -242,6 +249,15 @@ class Kubelets:
             for wanted in node.admitted.values():
                 _add(again, wanted)
             assert again == {k: v for k, v in node.used.items() if v or k in again}, name
+
+
+def _wish_of(spec: Mapping[str, Any]) -> _Wish:
+    try:
+        wanted, problem = pod_amounts(spec), ""
+    except AmountError as error:
+        wanted, problem = {}, str(error)
+    chooses_itself = spec.get("nodeSelector") or spec.get("affinity")
+    return _Wish(wanted, spec if chooses_itself else None, problem)
 
 
 def _add(total: Amounts, part: Amounts) -> None:
