@@ -4,9 +4,9 @@ A server tells the state of objects, a consumer wants changes, each once and in 
 for that is, per name, the uid and the version that was passed on last; the objects themselves are
 not kept.
 
-* **Order.** A line whose version is not above the one passed on for that object is dropped; so is a
-  line about an object we do not know that is not above the version that list or watch started from,
-  because the list would have had it.
+* **Order.** A line whose version is not above the one passed on for that object is dropped. So is a
+  line about an object we do not know that is not above the list's version, because the list would
+  have had it, or not above the last deletion's, because that may have been its own.
 * **Delete and recreate under one name** may reach a slow watcher as one change of the name: it is
   split into the deletion of the old uid and the addition of the new one.
 * **A list read anew** is the truth: what it lacks was deleted, what it has in another version
@@ -82,6 +82,9 @@ class Sightings(Generic[T]):
             self.dropped += 1
             return
         del self._seen[name]
+        # Lines come in the order of their versions: an older one of this object, told again, must
+        # not bring it back to life.
+        self._floor = max(self._floor, version)
         out.append(
             Event(
                 kind=EventKind.DELETED,
