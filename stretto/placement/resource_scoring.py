@@ -52,7 +52,7 @@ def scored(
         request = pod_request(shape, name, nonzero=nonzero)
         if name not in BASIC and (request == 0 or not is_scalar(name)):
             continue
-        column = used = snapshot.resources.column(name)
+        column = used = snapshot.resources.dense(name)
         if nonzero and name != EPHEMERAL and name in BASIC:
             used = snapshot.resources.column(NONZERO_CPU if name == CPU else NONZERO_MEMORY)
         found.append(ScoredResource(column, used, request, weight))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,9 +21,9 @@ def picture(snapshot: Snapshot) -> dict[str, object]:
         if not snapshot.live[row]:
             continue
         amounts = {
-            name: (int(column.alloc[row]), int(column.used[row]))
+            name: (column.alloc_cells[row], column.used_cells[row])
             for name, column in snapshot.resources.columns.items()
-            if column.alloc[row] or column.used[row]
+            if column.alloc_cells[row] or column.used_cells[row]
         }
         ports = {
             key: dict(sorted(rows[row].items()))
@@ -175,3 +176,35 @@ def test_node_rows_travel_as_canonical_bytes():
     row = worlds.node_row(random.Random(9), 3)
     assert decode_node_row(row.encoded) == row
     assert decode_node_row(row.encoded).encoded == row.encoded
+
+
+def test_resources_that_no_node_offers_cost_a_cell_each_and_count_once_one_does():
+    rng = random.Random(2)
+    snapshot = worlds.cluster(rng, 3)
+    requests = tuple(sorted((f"example.com/r{n}", n + 1) for n in range(10_000)))
+    hostile = msgspec.structs.replace(worlds.shape(rng), requests=requests)
+    delta = Delta(epoch=1, sequence=2, shapes=[(1, hostile)])
+    delta.add_pod(shape_id=1, node_id=1, uid="u")
+    snapshot.apply(delta)
+    snapshot.validate()
+    assert sum(column.dense for column in snapshot.resources.columns.values()) < 12
+    offered = (("example.com/r7", 20), ("pods", 10))
+    node = msgspec.structs.replace(snapshot.node(0), allocatable=offered)
+    snapshot.apply(Delta(epoch=1, sequence=3, nodes=[NodeChange(1, node)]))
+    column = snapshot.resources.get("example.com/r7")
+    assert (column.alloc.item(0), column.used.item(0)) == (20, 8)
+    snapshot.validate()
+    leave = Delta(epoch=1, sequence=4)
+    leave.add_pod(shape_id=1, node_id=1, uid="u", sign=-1)
+    snapshot.apply(leave)
+    assert column.used.item(0) == 0
+    snapshot.validate()
+
+
+def test_tentative_pods_go_with_their_node():
+    rng = random.Random(2)
+    snapshot = worlds.cluster(rng, 3)
+    snapshot.add_pod(worlds.shape(rng), snapshot.row_of(2), count=3)
+    snapshot.apply(Delta(epoch=1, sequence=2, removed_nodes=[2]))
+    assert snapshot.tentative == 0
+    snapshot.validate()
