@@ -127,20 +127,18 @@ class Overlay:
         place = self._snapshot.row_of(row.node_id)
         if place is not None:
             self._snapshot.add_pod(row.shape, place)
-        else:
-            self._snapshot.tentative += 1
 
     def _uncount(self, row: OverlayRow) -> None:
         place = self._snapshot.row_of(row.node_id)
-        if place is not None:
+        if place is not None:  # otherwise its node has left and took the sums along
             self._snapshot.remove_pod(row.shape, place)
-        else:
-            self._snapshot.tentative -= 1  # its node left and took the sums along
 
     def validate(self) -> None:
         """Assert that the snapshot counts these rows and nothing else tentatively."""
-        assert self._snapshot.tentative == len(self._rows), (
-            f"{self._snapshot.tentative} pods are counted for {len(self._rows)} overlay rows"
+        snapshot = self._snapshot
+        counted = sum(snapshot.row_of(row.node_id) is not None for row in self._rows.values())
+        assert snapshot.tentative == counted, (
+            f"{snapshot.tentative} pods are counted for {counted} overlay rows on live nodes"
         )
         serials = [row.serial for row in self._rows.values()]
         assert serials == sorted(serials)

@@ -29,7 +29,7 @@ class Picture:
     def __init__(self) -> None:
         self.snapshot = Snapshot()
         self.synced = False
-        """A full state has arrived since the start."""
+        """A full state has arrived, and every step since."""
         self.problem = ""
         """Why the last message was LOST."""
         self._building: Snapshot | None = None
@@ -40,6 +40,7 @@ class Picture:
             return self._take(message)
         except SnapshotError as error:
             self.problem = str(error)
+            self.synced = False  # a step may have been applied in part
             self._building = None
             return Step.LOST
 

@@ -57,6 +57,8 @@ class ShardStreams:
         """Something may be decided."""
         self._answers = asyncio.Event()
         self._proposals = asyncio.Event()
+        self._moved = asyncio.Event()
+        """Something was settled or sent; only draining waits for it."""
         self._connected: dict[str, bool] = {}
 
     @property
@@ -79,8 +81,8 @@ class ShardStreams:
         self.shard.drain()
         self._answers.set()
         while not self.shard.idle:
-            await asyncio.sleep(0.02)
-        await asyncio.sleep(2 * self._linger_s)
+            self._moved.clear()
+            await self._moved.wait()
 
     # ------------------------------------------------------------------------------------- streams
     async def _follow(self) -> None:
@@ -93,7 +95,7 @@ class ShardStreams:
     def _follow_request(self) -> FollowRequest:
         picture = self.shard.picture
         version = picture.snapshot.version
-        if not picture.synced or picture.problem:
+        if not picture.synced:
             return FollowRequest(self._hello.shard)
         return FollowRequest(self._hello.shard, version.epoch, version.sequence)
 
@@ -103,8 +105,7 @@ class ShardStreams:
             self.lag_s = max(0.0, time.time() - message.stamp_ms / 1000)
         if step is Step.LOST:
             raise PeerGone(f"the log does not continue our snapshot: {self.shard.picture.problem}")
-        if step is not Step.NOTHING:
-            self._wake()
+        self._wake()
 
     async def _propose(self) -> None:
         while True:
@@ -152,6 +153,7 @@ class ShardStreams:
             self._answers.clear()
             while (answers := self.shard.take_answers()) is not None:
                 await stream.send(answers)
+                self._moved.set()
 
     async def _converse(
         self,
@@ -186,6 +188,7 @@ class ShardStreams:
     def _wake(self) -> None:
         self._work.set()
         self._answers.set()
+        self._moved.set()
 
     async def _decide(self) -> None:
         """Decide while there is something; look again now and then, since silence is measured."""

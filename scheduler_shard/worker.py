@@ -112,7 +112,7 @@ class Shard:
     def work_opened(self) -> None:
         """A new stream to the dispatcher, which was greeted: grant it what is free."""
         self._answers = FromShard(credits=self._window - len(self._open), draining=self.draining)
-        self._granted = self._answers.credits
+        self._granted = 0
         self._dispatcher_open = True
 
     def work_lost(self) -> None:
@@ -449,7 +449,7 @@ class Shard:
         self._overlay.validate()
         if self._dispatcher_open:
             held = len(self._desk) + len(self._open) + self._answers.credits
-            assert self._granted + held <= self._window or self._granted < 0, (
+            assert self._granted + held <= self._window, (
                 f"{self._granted} credits and {held} units exceed the window {self._window}"
             )
 
