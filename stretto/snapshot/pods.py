@@ -85,6 +85,7 @@ class ShapeTable:
         self._templates: list[_Template] = []
         self._by_content: dict[bytes, int] = {}
         self._decoded: dict[int, Shape] = {}
+        self._recent: dict[int, Usage] = {}
 
     def define(self, shape_id: int, shape: Shape) -> None:
         """Learn a number; a number means one shape for as long as the epoch lasts."""
@@ -147,11 +148,15 @@ class ShapeTable:
 
     def usage(self, shape_id: int) -> Usage | None:
         """What a pod of the shape takes; None when the number is not defined."""
-        if shape_id not in self._packed:
-            return None
+        found = self._recent.get(shape_id)
+        if found is not None or shape_id not in self._packed:
+            return found
+        if len(self._recent) >= REMEMBERED:
+            self._recent.clear()
         template, (_, *amounts, _, _) = self._unpacked(shape_id)
         lines = (*zip(template.columns, amounts, strict=True), (self._pods, 1))
-        return Usage(lines, template.ports)
+        found = self._recent[shape_id] = Usage(lines, template.ports)
+        return found
 
 
 class PodTable:

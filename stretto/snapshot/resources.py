@@ -41,8 +41,8 @@ class ResourceColumn:
 
     The ``*_cells`` views read and write single rows at half of NumPy's cost. A column is *sparse*
     until a node offers the resource or a profile scores it: a pod that was put on a node by hand
-    may name thousands of resources that no node has, and dense columns for those would fill the memory.
-    A sparse column has no arrays, only used cells.
+    may name thousands of resources that no node has, and dense columns for those would fill the
+    memory. A sparse column has no arrays, only used cells.
     """
 
     __slots__ = (
