@@ -117,6 +117,23 @@ async def test_a_pod_that_leaves_the_selector_is_told_as_deleted(
     assert not left.new.metadata.deletion_timestamp
 
 
+async def test_a_pending_pod_that_is_deleted_leaves_with_its_deletion_timestamp(
+    cluster: Cluster, follow: Follow
+) -> None:
+    """What tells a deleted pod from a bound one, for who watches unbound pods only."""
+    pending = await follow(params={"fieldSelector": PENDING})
+    await pending.until_synced()
+    pod = await cluster.create_pod("p1", schedulerName="stretto")
+    assert (await pending.next()).kind is EventKind.ADDED
+    assert (await cluster.client.delete(path_of(pod))).status == 200
+    while (gone := await pending.next()).kind is EventKind.MODIFIED:
+        assert gone.new is not None
+        assert gone.new.metadata.deletion_timestamp
+    assert gone.kind is EventKind.DELETED
+    assert gone.new is not None
+    assert gone.new.metadata.deletion_timestamp
+
+
 async def test_a_watch_from_a_version_tells_all_that_came_after_it(cluster: Cluster) -> None:
     first = await cluster.create_pod("p1")
     await cluster.create_pod("p2")

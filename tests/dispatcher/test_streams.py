@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -27,24 +27,19 @@ from stretto.rpc.errors import NotLeader
 from stretto.rpc.messages import (
     FollowKind,
     FollowMessage,
-    FollowRequest,
     FromShard,
     OutcomeBatch,
-    OutcomeRequest,
-    OwnedSet,
     ShardHello,
     ToShard,
 )
-from stretto.rpc.security import Security
-from stretto.rpc.servers import RpcServer, add_follow, add_outcomes, add_work
+from stretto.rpc.servers import RpcServer, add_work
 from stretto.rpc.services import WORK
 from stretto.snapshot.delta import Delta, ObjectRow
 from tests.dispatcher.brain import shape
+from tests.dispatcher.fake_binder import BINDER, SECURITY, FakeBinder, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-SECURITY = Security()
 EPOCH = 7
-BINDER = 40
 
 
 class Writer:
@@ -58,55 +53,6 @@ class Writer:
             self.core.machine.patch_replied(
                 order.uid, PatchResult.WRITTEN, resource_version=100, now=self.core.now()
             )
-
-
-class FakeBinder:
-    """Follow and Outcomes, as far as a test says."""
-
-    def __init__(self) -> None:
-        self.server = RpcServer("127.0.0.1:0", security=SECURITY)
-        add_follow(self.server, self.follow)
-        add_outcomes(self.server, self.outcomes)
-        self.log: asyncio.Queue[FollowMessage | None] = asyncio.Queue()
-        self.batches: asyncio.Queue[OutcomeBatch | None] = asyncio.Queue()
-        self.requests: list[OutcomeRequest] = []
-        self.followed: list[FollowRequest] = []
-
-    async def follow(
-        self,
-        requests: AsyncIterator[FollowRequest],
-        send: Callable[[FollowMessage | bytes], Awaitable[None]],
-        _peer: str,
-    ) -> None:
-        request = await anext(requests)
-        self.followed.append(request)
-        empty = Delta(epoch=BINDER, sequence=1)
-        if request.epoch == BINDER:
-            await send(FollowMessage(FollowKind.HEARTBEAT, empty))
-        else:
-            await send(FollowMessage(FollowKind.FULL_BEGIN, empty))
-            await send(FollowMessage(FollowKind.FULL_END, empty))
-        while (message := await self.log.get()) is not None:
-            await send(message)
-
-    async def outcomes(
-        self,
-        requests: AsyncIterator[OutcomeRequest],
-        send: Callable[[OutcomeBatch], Awaitable[None]],
-        _peer: str,
-    ) -> None:
-        self.requests.append(await anext(requests))
-        await send(OutcomeBatch(binder_epoch=BINDER, owned=OwnedSet(complete=True)))
-
-        async def read() -> None:
-            async for request in requests:
-                self.requests.append(request)
-
-        reading = asyncio.create_task(read())
-        while (batch := await self.batches.get()) is not None:
-            await send(batch)
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
 
 
 class World:
@@ -145,12 +91,6 @@ class World:
     def place(self, uid: str) -> Place | None:
         record = self.machine.pods.get(uid)
         return record.place if record else None
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 (the test looks from outside)
-            await asyncio.sleep(0.005)
 
 
 async def units(stream: Stream[FromShard, ToShard]) -> ToShard:
