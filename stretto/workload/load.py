@@ -68,7 +68,10 @@ class LoadResult:
     lag_s: float
     """The longest that a pod was created after it was due."""
     created_to_decided_ms: Percentiles
+    """To the scheduler's first visible word: the node, or why there is none."""
     decided_to_bound_ms: Percentiles
+    """Of pods whose first word was not a node: from there to the bind. What passes between a
+    decision and its bind inside the scheduler is known to the scheduler only."""
     created_to_bound_ms: Percentiles
     bound_ms: list[float] = field(repr=False, default_factory=list)
     """created→bound of every bound pod, ascending."""
@@ -223,7 +226,9 @@ class LoadRun:
             created_to_decided_ms=percentiles(
                 [max(s.decided - s.created, 0.0) * 1000 for s in decided]
             ),
-            decided_to_bound_ms=percentiles([(s.bound - s.decided) * 1000 for s in bound]),
+            decided_to_bound_ms=percentiles(
+                [(s.bound - s.decided) * 1000 for s in bound if s.decided < s.bound]
+            ),
             created_to_bound_ms=percentiles(latencies),
             bound_ms=latencies,
             created_per_s=per_second(created, seconds),

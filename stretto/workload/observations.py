@@ -119,11 +119,13 @@ class Observations:
     def seen(self, pod: WatchedPod, *, now: float) -> bool:
         """A pod was listed, added or changed; True if it has just been seen bound."""
         sight = self._sight(pod.metadata.name)
+        if sight.gone:
+            return False  # names are used once in a run
         self._created(sight, now)
         bound_now = False
         if pod.spec.node_name:
             bound_now = self._on_node(sight, pod, now)
-        else:
+        elif sight.bound < 0:
             self._not_scheduled(sight, pod.status.conditions or [], now)
         if pod.status.phase in ("Succeeded", "Failed") and not sight.ended:
             self._ended(sight, pod.status, now)

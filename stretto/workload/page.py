@@ -194,14 +194,25 @@ def _plots(data: Mapping[str, Any], bound_ms: Sequence[float]) -> str:
 
 def _latency(data: Mapping[str, Any]) -> str:
     columns = ("count", "mean", "p50", "p90", "p99", "p999", "largest")
+    names = {
+        "created_to_decided": "created → first word of the scheduler",
+        "decided_to_bound": "told why it waits → bound",
+        "created_to_bound": "created → bound",
+    }
     rows = [
-        [name.replace("_to_", " → "), *(values[column] for column in columns)]
+        [names[name], *(values[column] for column in columns)]
         for name, values in data["latency_ms"].items()
+        if values["count"]
+    ]
+    rows += [
+        [f"inside: {name}", *(values[column] for column in columns)]
+        for name, values in data["stages_ms"].items()
     ]
     return (
-        table(["milliseconds", "pods", "mean", "p50", "p90", "p99", "p99.9", "largest"], rows)
-        + "<p class='sub'>As seen in a watch: decided is the scheduler's first visible word, a "
-        "node or the reason why there is none.</p>"
+        table(["milliseconds", "count", "mean", "p50", "p90", "p99", "p99.9", "largest"], rows)
+        + "<p class='sub'>The first rows are as a watch shows them; the first word is a node, or "
+        "the reason why there is none. Inside: by the scheduler's own histograms, to the width of "
+        "their buckets.</p>"
     )
 
 

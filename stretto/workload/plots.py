@@ -158,10 +158,10 @@ def distribution(title: str, ascending: Sequence[float], *, unit: str) -> str:
             canvas.add(
                 f'<circle cx="{canvas.x(x):.1f}" cy="{canvas.y(percent):.1f}" r="4" class="dot a"/>'
             )
-            anchor, shift = ("start", 8) if x < (last - first) * 0.75 else ("end", -8)
+            anchor, shift, down = ("start", 8, 14) if percent == 50 else ("end", 4, 22)
             canvas.text(
                 canvas.x(x) + shift,
-                canvas.y(percent) + 14,
+                canvas.y(percent) + down,
                 f"p{percent} {short(value)}",
                 anchor=anchor,
             )

@@ -17,6 +17,7 @@ import msgspec
 
 from stretto.model.errors import OperatorError
 from stretto.workload.load import LoadResult
+from stretto.workload.measures import Percentiles
 from stretto.workload.page import page_of
 from stretto.workload.processes import ProcessUse
 
@@ -51,6 +52,8 @@ class Extras:
     """Scheduling attempts, all pods together."""
     api_writes: dict[str, int] | None = None
     """The scheduler's own requests, "verb resource" → count; reads may be among them."""
+    stages: dict[str, Percentiles] = field(default_factory=dict)
+    """Times inside the scheduler by its own metrics, in milliseconds (see ``exposition``)."""
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -94,6 +97,7 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
             "decided_to_bound": dataclasses.asdict(result.decided_to_bound_ms),
             "created_to_bound": dataclasses.asdict(result.created_to_bound_ms),
         },
+        "stages_ms": {name: dataclasses.asdict(p) for name, p in extras.stages.items()},
         "conflicts": extras.conflicts,
         "conflicts_total": None if extras.conflicts is None else sum(extras.conflicts.values()),
         "attempts": extras.attempts,
