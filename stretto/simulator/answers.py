@@ -107,12 +107,28 @@ def modified(qualified: str, name: str) -> Refusal:
     )
 
 
-def precondition(qualified: str, name: str, *, field: str, wanted: str, found: str) -> Refusal:
-    """409: a precondition on the uid or the resourceVersion does not hold."""
+def precondition(
+    qualified: str, namespace: str, name: str, *, field: str, wanted: str, found: str
+) -> Refusal:
+    """409: a precondition of a write on the uid or the resourceVersion does not hold."""
+    key = "/".join(part for part in (qualified.partition(".")[0], namespace, name) if part)
     return conflict(
         qualified,
         name,
-        f"Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}",
+        f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: {field} in precondition: {wanted}, "
+        f"{field} in object meta: {found}",
+    )
+
+
+def delete_precondition(kind: str, name: str, *, field: str, wanted: str, found: str) -> Refusal:
+    """409: a precondition of a deletion does not hold."""
+    perhaps = "deleted and then recreated" if field == "UID" else "modified"
+    return conflict(
+        kind,
+        name,
+        f"the {field} in the precondition ({wanted}) does not match the {field} in record "
+        f"({found}). The object might have been {perhaps}",
     )
 
 

@@ -7,9 +7,7 @@ What is special about pods is in :mod:`stretto.simulator.pods`; HTTP is in
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stretto.simulator.answers import (
@@ -17,15 +15,22 @@ from stretto.simulator.answers import (
     Refusal,
     already_exists,
     bad_request,
+    delete_precondition,
     invalid,
     modified,
     not_found,
     precondition,
 )
+from stretto.simulator.identity import Identities
 from stretto.simulator.kinds import Kind, Route, kind_of, no_such_path, route_of
 from stretto.simulator.patches import patched
+from stretto.simulator.pod_defaults import (
+    SYSTEM_PRIORITIES,
+    set_pod_defaults,
+)
 from stretto.simulator.pods import PodVerbs
-from stretto.simulator.records import RECORDS, Body, Record, decode, encode
+from stretto.simulator.records import RECORDS, Body, Record, encode
+from stretto.simulator.request import Clock, Request, not_allowed, number
 from stretto.simulator.selectors import selects
 from stretto.simulator.store import Page, Store, Versions, Watch
 
@@ -36,30 +41,10 @@ VERSION = {
     "platform": "linux/amd64",
 }
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-MAX_BODY = 3 * 1024 * 1024
-"""Bytes of a request, as kube-apiserver limits them."""
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _STATUS_KEPT = frozenset({"nodes", "pods"})
 """Kinds whose status changes through their status subresource only."""
-_NAMELESS = frozenset({"namespaces", "nodes", "persistentvolumes"})
-"""Kinds that have no namespace."""
-
-
-@dataclass
-class Request:
-    """A request as HTTP brought it."""
-
-    method: str
-    path: str
-    params: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    content_type: str = "application/json"
-
-    @property
-    def is_watch(self) -> bool:
-        """Whether the answer has no end."""
-        return self.method == "GET" and self.params.get("watch", "") in ("1", "true")
+_MADE_BY_UPDATE = frozenset({"leases"})
+"""Kinds of which a PUT makes an object that does not exist."""
 
 
 class ApiServer:
@@ -68,18 +53,19 @@ class ApiServer:
     def __init__(
         self,
         *,
-        now: Callable[[], str],
+        now: Clock,
         rng: random.Random,
         watch_window: int = 200_000,
         event_window: int = 20_000,
     ) -> None:
         self.now = now
-        """The time as RFC 3339 text, in whole seconds."""
-        self._rng = rng
         self._window = watch_window
         self._event_window = event_window
         self._versions = Versions()
         self._stores: dict[tuple[str, str], Store] = {}
+        self._identities = Identities(
+            rng, now=now, taken=lambda kind, *key: self.store(kind).get(*key) is not None
+        )
         self.pods = PodVerbs(self)
         for name in NAMESPACES:
             self.create(kind_of("", "v1", "namespaces"), {"metadata": {"name": name}})
@@ -116,18 +102,24 @@ class ApiServer:
         if request.method == "GET":
             return Answer(200, self._list(request, route))
         if request.method == "POST":
-            record = self.create(route.kind, self._decoded(request), namespace=route.namespace)
+            if route.kind.namespaced not in (None, bool(route.namespace)):
+                raise not_allowed()
+            record = self.create(route.kind, request.decoded(), namespace=route.namespace)
             return Answer(201, alone(route.kind, record))
         if request.method == "DELETE":
             return self._delete_collection(request, route)
         raise not_allowed()
 
     def _on_object(self, request: Request, route: Route) -> Answer:
-        record = self.find(route)
+        record = self.store(route.kind).get(route.namespace, route.name)
+        if record is None:
+            if request.method == "PUT" and route.kind.resource in _MADE_BY_UPDATE:
+                return self._make_by_update(route, request.decoded())
+            raise not_found(route.kind.qualified, route.name)
         if request.method == "GET":
             return Answer(200, alone(route.kind, record))
         if request.method == "DELETE":
-            options = self._decoded(request) if request.body else {}
+            options = request.decoded() if request.body else {}
             return Answer(200, self.delete(route.kind, record, options))
         if request.method == "PATCH":
             body = patched(
@@ -139,19 +131,18 @@ class ApiServer:
             )
             changed = self.update(route, record, body, by_patch=True)
         elif request.method == "PUT":
-            changed = self.update(route, record, self._decoded(request), by_patch=False)
+            changed = self.update(route, record, request.decoded(), by_patch=False)
         else:
             raise not_allowed()
         return Answer(200, alone(route.kind, changed))
 
-    def _decoded(self, request: Request) -> Body:
-        try:
-            body = decode(request.body)
-        except ValueError as error:
-            raise bad_request(f"the body is not JSON: {error}") from None
-        if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
-            raise bad_request("the body is not an object with metadata")
-        return body
+    def _make_by_update(self, route: Route, body: Body) -> Answer:
+        kind, uid = route.kind, body.get("metadata", {}).get("uid")
+        if uid:  # it means one that is gone
+            raise precondition(
+                kind.qualified, route.namespace, route.name, field="UID", wanted=uid, found=""
+            )
+        return Answer(201, alone(kind, self.create(kind, body, namespace=route.namespace)))
 
     # --- reads ---------------------------------------------------------------------------------
 
@@ -161,17 +152,6 @@ class ApiServer:
         if key not in self._stores:
             self._stores[key] = Store(kind, self._versions, window=self._window)
         return self._stores[key]
-
-    def find(self, route: Route) -> Record:
-        """The object a route names.
-
-        Raises:
-            Refusal: 404.
-        """
-        record = self.store(route.kind).get(route.namespace, route.name)
-        if record is None:
-            raise not_found(route.kind.qualified, route.name)
-        return record
 
     def _list(self, request: Request, route: Route) -> bytes:
         params, store = request.params, self.store(route.kind)
@@ -218,14 +198,16 @@ class ApiServer:
             Refusal: 400, 404 (no such namespace), 409 or 422.
         """
         meta = body.setdefault("metadata", {})
-        self._fill_identity(kind, meta, namespace)
+        self._identities.give(kind, meta, namespace)
         if namespace and not self._namespace_exists(namespace):
             raise not_found("namespaces", namespace)
         store = self.store(kind)
         if store.get(namespace, meta["name"]) is not None:
             raise already_exists(kind.qualified, meta["name"])
         if kind.resource == "pods":
-            self.pods.set_defaults(body)
+            set_pod_defaults(body, priorities=self._priority, now=self.now())
+        elif kind.resource == "nodes":
+            body.setdefault("spec", {})
         elif kind.resource == "namespaces":
             body.setdefault("spec", {"finalizers": ["kubernetes"]})
             body.setdefault("status", {"phase": "Active"})
@@ -234,43 +216,19 @@ class ApiServer:
             store.forget_oldest()
         return record
 
-    def _fill_identity(self, kind: Kind, meta: dict[str, Any], namespace: str) -> None:
-        if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = self._generated(kind, str(meta["generateName"])[:247], namespace)
-        name = meta.get("name") or ""
-        if not name:
-            raise invalid(
-                kind.name, "", "metadata.name: Required value: name or generateName is required"
-            )
-        if not isinstance(name, str) or not (_NAME.match(name) or kind.group.startswith("rbac.")):
-            raise invalid(
-                kind.name,
-                str(name)[:300],
-                "metadata.name: Invalid value: a lowercase RFC 1123 subdomain must consist of "
-                "lower case alphanumeric characters, '-' or '.', and must start and end with an "
-                "alphanumeric character",
-            )
-        if meta.get("namespace", namespace) != namespace and kind.resource not in _NAMELESS:
-            raise bad_request(
-                f"the namespace of the provided object does not match the namespace sent on the "
-                f"request ({meta['namespace']!r}, {namespace!r})"
-            )
-        if namespace:
-            meta["namespace"] = namespace
+    def _priority(self, name: str) -> tuple[int, str] | None:
+        """See :data:`~stretto.simulator.pod_defaults.Priorities`."""
+        if name in SYSTEM_PRIORITIES:
+            return SYSTEM_PRIORITIES[name], "PreemptLowerPriority"
+        classes = self.store(kind_of("scheduling.k8s.io", "v1", "priorityclasses"))
+        if name:
+            record = classes.get("", name)
         else:
-            meta.pop("namespace", None)
-        bits = f"{self._rng.getrandbits(128):032x}"
-        meta["uid"] = f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
-        meta["creationTimestamp"] = self.now()
-        meta.pop("deletionTimestamp", None)
-
-    def _generated(self, kind: Kind, prefix: str, namespace: str) -> str:
-        """A free name; a taken one is tried again, as the real server does."""
-        store = self.store(kind)
-        while True:
-            name = prefix + "".join(self._rng.choices(_SUFFIX, k=5))
-            if store.get(namespace, name) is None:
-                return name
+            record = next((one for one in classes if one.body().get("globalDefault")), None)
+        if record is None:
+            return None if name else (0, "PreemptLowerPriority")
+        body = record.body()
+        return int(body.get("value", 0)), str(body.get("preemptionPolicy", "PreemptLowerPriority"))
 
     def _namespace_exists(self, name: str) -> bool:
         return self._stores["", "namespaces"].get("", name) is not None
@@ -282,6 +240,11 @@ class ApiServer:
             Refusal: 409 or 422.
         """
         kind, meta = route.kind, body.setdefault("metadata", {})
+        if meta.get("name", old.name) != old.name:
+            raise bad_request(
+                f"the name of the object ({meta['name']}) does not match the name on the URL "
+                f"({old.name})"
+            )
         version = str(meta.get("resourceVersion") or "")
         if not version and kind.resource == "leases" and not by_patch:
             raise invalid(
@@ -291,17 +254,22 @@ class ApiServer:
             )
         uid = meta.get("uid") or old.uid
         if uid != old.uid and not by_patch:
-            raise precondition(kind.qualified, old.name, field="UID", wanted=uid, found=old.uid)
+            raise precondition(
+                kind.qualified, old.namespace, old.name, field="UID", wanted=uid, found=old.uid
+            )
         if version not in ("", str(old.version)):
             raise modified(kind.qualified, old.name)
-        if uid != old.uid or meta.get("name", old.name) != old.name:
+        if uid != old.uid:
             raise invalid(
                 kind.name, old.name, f'metadata.uid: Invalid value: "{uid}": field is immutable'
             )
         before = old.body()
         self._keep_fixed(route, before, body)
         if kind.resource == "pods":
+            self.pods.complete_change(before, body, name=old.name)
             self.pods.check_change(before, body, name=old.name)
+            if before["spec"] != body["spec"]:
+                meta["generation"] = meta.get("generation", 1) + 1
         new = new_record(kind, body)
         if new.same_as(old):
             return old
@@ -360,12 +328,14 @@ class ApiServer:
         meta = body["metadata"]
         if meta.get("deletionTimestamp"):
             return record
-        meta["deletionTimestamp"] = self.now()
+        meta["deletionTimestamp"] = self.now(grace_s)
+        if "generation" in meta:
+            meta["generation"] += 1
         meta["deletionGracePeriodSeconds"] = grace_s
         return self.store(kind).replace(record, new_record(kind, body))
 
     def _delete_collection(self, request: Request, route: Route) -> Answer:
-        options = self._decoded(request) if request.body else {}
+        options = request.decoded() if request.body else {}
         predicate = selects(
             request.params.get("fieldSelector", ""), request.params.get("labelSelector", "")
         )
@@ -420,34 +390,15 @@ def list_body(kind: Kind, page: Page) -> bytes:
 
 
 def check_preconditions(kind: Kind, record: Record, wanted: Mapping[str, Any]) -> None:
-    """Compare a request's preconditions with the object.
+    """Compare a deletion's preconditions with the object.
 
     Raises:
         Refusal: 409, naming the first that does not hold.
     """
-    pairs: Iterable[tuple[str, str, str]] = (
+    pairs = (
         ("UID", str(wanted.get("uid") or ""), record.uid),
         ("ResourceVersion", str(wanted.get("resourceVersion") or ""), str(record.version)),
     )
     for name, value, found in pairs:
         if value and value != found:
-            raise precondition(kind.qualified, record.name, field=name, wanted=value, found=found)
-
-
-def number(params: Mapping[str, str], name: str) -> int:
-    """A number among the parameters, 0 if absent.
-
-    Raises:
-        Refusal: 400, it is not one.
-    """
-    text = params.get(name) or "0"
-    if not text.isdecimal() or len(text) > 19:
-        raise bad_request(f'{name}: Invalid value: "{text[:50]}": a number is expected')
-    return int(text)
-
-
-def not_allowed() -> Refusal:
-    """405."""
-    return Refusal(
-        405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
-    )
+            raise delete_precondition(kind.name, record.name, field=name, wanted=value, found=found)

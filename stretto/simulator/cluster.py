@@ -14,12 +14,13 @@ import yaml
 
 from stretto.model.errors import OperatorError
 from stretto.simulator.answers import Answer, Refusal
-from stretto.simulator.api import ApiServer, Request, not_allowed
+from stretto.simulator.api import ApiServer
 from stretto.simulator.faults import FaultOrder, Faults, read_order
 from stretto.simulator.http_server import HttpServer
 from stretto.simulator.kubelet_runner import KubeletRunner
 from stretto.simulator.population import populate
 from stretto.simulator.records import encode
+from stretto.simulator.request import Request, not_allowed
 from stretto.simulator.settings import KubeletMode, SimulatorSettings
 
 
@@ -178,12 +179,17 @@ class _Clock:
         self._second = 0
         self._text = ""
 
-    def __call__(self) -> str:
+    def __call__(self, later_s: int = 0) -> str:
         second = int(time.time())
+        if later_s:
+            return _text_of(second + later_s)
         if second != self._second:
-            self._second = second
-            self._text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+            self._second, self._text = second, _text_of(second)
         return self._text
+
+
+def _text_of(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
 
 
 __all__ = ["SimulatedCluster", "SimulatorError", "SimulatorSettings"]

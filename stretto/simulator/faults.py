@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from stretto.simulator.answers import Answer, Refusal, bad_request
-from stretto.simulator.api import Request
 from stretto.simulator.kinds import Route, route_of
+from stretto.simulator.request import Request
 
 
 class Effect(enum.StrEnum):

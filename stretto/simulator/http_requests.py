@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl
 
-from stretto.simulator.api import MAX_BODY, Request
+from stretto.simulator.request import MAX_BODY, Request
 
 HEAD_LIMIT = 64 * 1024
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,12})[ \t]*\r", re.IGNORECASE)

@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Callable
 
 from stretto.simulator.answers import Answer, Refusal
-from stretto.simulator.api import ApiServer, Request, number
+from stretto.simulator.api import ApiServer
 from stretto.simulator.faults import Effect, FaultRule, Faults
 from stretto.simulator.http_requests import RequestReader, UnreadableRequest
 from stretto.simulator.records import encode
+from stretto.simulator.request import Request, number
 from stretto.simulator.store import Store, Watch
 
 WATCH_HEAD = (

@@ -31,6 +31,7 @@ _KINDS = {
     "podgroups": "PodGroup",
     "pods": "Pod",
     "priorityclasses": "PriorityClass",
+    "runtimeclasses": "RuntimeClass",
     "replicasets": "ReplicaSet",
     "replicationcontrollers": "ReplicationController",
     "resourceclaims": "ResourceClaim",
@@ -42,6 +43,13 @@ _KINDS = {
     "volumeattachments": "VolumeAttachment",
     "workloads": "Workload",
 }
+
+
+CLUSTER_WIDE = frozenset({
+    "csidrivers", "csinodes", "deviceclasses", "namespaces", "nodes", "persistentvolumes",
+    "priorityclasses", "resourceslices", "runtimeclasses", "storageclasses", "volumeattachments",
+})  # fmt: skip
+"""Resources that have no namespace."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,8 @@ class Kind:
     """How an object of it begins where it stands alone."""
     qualified: str = field(init=False)
     """As messages name it: "pods", "leases.coordination.k8s.io"."""
+    namespaced: bool | None = field(init=False)
+    """None: not a kind that is known here; both are taken."""
 
     def __post_init__(self) -> None:
         """Fill in what follows from the three parts."""
@@ -69,6 +79,8 @@ class Kind:
         set_field(self, "api_version", api_version)
         set_field(self, "head", f'{{"kind":"{name}","apiVersion":"{api_version}",'.encode())
         set_field(self, "qualified", qualified)
+        known = self.resource in _KINDS
+        set_field(self, "namespaced", self.resource not in CLUSTER_WIDE if known else None)
 
 
 class Route(NamedTuple):

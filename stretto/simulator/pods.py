@@ -10,14 +10,15 @@ import msgspec
 from stretto.simulator import answers
 from stretto.simulator.answers import Answer, Refusal, bad_request, conflict, invalid, not_found
 from stretto.simulator.kinds import Kind, Route, kind_of, no_such_path
+from stretto.simulator.pod_defaults import set_spec_defaults
 from stretto.simulator.records import Body, PodRecord, Record, decode, encode
 from stretto.simulator.store import Store
 
 if TYPE_CHECKING:
-    from stretto.simulator.api import ApiServer, Request
+    from stretto.simulator.api import ApiServer
+    from stretto.simulator.request import Request
 
 PODS = kind_of("", "v1", "pods")
-PENDING_STATUS = encode({"phase": "Pending", "qosClass": "Burstable"})
 _CHANGEABLE = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
 _CONTAINER_CHANGEABLE = ("image", "resources")
 ENDED = frozenset({"Succeeded", "Failed"})
@@ -86,10 +87,17 @@ class PodVerbs:
         except msgspec.DecodeError as error:
             raise bad_request(f"the binding cannot be read: {error}") from None
         meta, node = binding.metadata, binding.target.name
-        if not node or binding.target.kind not in ("", "Node"):
-            raise invalid("Binding", pod.name, "target: Required value: the name of a Node")
-        if meta.name and meta.name != pod.name:
-            raise bad_request("the name of the binding does not match the name of the pod")
+        if binding.target.kind not in ("", "Node"):
+            raise Refusal(
+                500,
+                "",
+                f'target.kind: Unsupported value: "{binding.target.kind}": supported values: '
+                '"Node", "<empty>"',
+            )
+        if not node:
+            raise Refusal(500, "", "target.name: Required value")
+        if meta.name != pod.name:
+            raise bad_request("name in URL does not match name in Binding object")
         self._check_bindable(pod, meta)
         status = self._scheduled_status(pod)
         self.store.replace(pod, pod.with_status(status, phase=pod.phase, node_name=node))
@@ -105,7 +113,7 @@ class PodVerbs:
         ):
             if wanted and wanted != found:
                 raise answers.precondition(
-                    "pods/binding", pod.name, field=name, wanted=wanted, found=found
+                    "pods", pod.namespace, pod.name, field=name, wanted=wanted, found=found
                 )
         why = ""
         if pod.deleting:
@@ -121,7 +129,12 @@ class PodVerbs:
         """The pod's status with PodScheduled=True; encoded once a second for fresh pods."""
         now = self._api.now()
         if self._scheduled[:2] != (now, pod.status):
-            condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
+            condition = {
+                "type": "PodScheduled",
+                "status": "True",
+                "lastProbeTime": None,
+                "lastTransitionTime": now,
+            }
             status = decode(pod.status)
             with_condition(status, condition)
             self._scheduled = (now, pod.status, encode(status))
@@ -152,9 +165,11 @@ class PodVerbs:
             grace_s = decode(pod.spec).get("terminationGracePeriodSeconds", 30)
         if not pod.node_name or pod.phase in ENDED:
             grace_s = 0
+        marked = self._api.mark_deleted(PODS, pod, grace_s=grace_s)
         if grace_s or pod.held:
-            return self._api.mark_deleted(PODS, pod, grace_s=grace_s)
-        return self.store.remove(pod)
+            return marked
+        # Marked before it goes: the timestamp tells a watch of unbound pods a deletion from a bind.
+        return self.store.remove(marked)
 
     def finish_if_free(self, kind: Kind, record: Record) -> None:
         """The last finalizer of a deleted object is gone: remove it, unless a kubelet has to."""
@@ -164,38 +179,21 @@ class PodVerbs:
 
     # --- creation and change -------------------------------------------------------------------
 
-    def set_defaults(self, body: Body) -> None:
-        """Fill in what the API server fills in, as far as anybody here reads it.
+    @staticmethod
+    def complete_change(before: Body, body: Body, *, name: str) -> None:
+        """What a replacement of a pod's spec leaves out stays as it was, or gets its default.
 
         Raises:
-            Refusal: 422, a pod that has no containers.
+            Refusal: 400 or 422.
         """
-        name, spec = body["metadata"]["name"], body.get("spec")
-        containers = spec.get("containers") if isinstance(spec, dict) else None
-        if not isinstance(spec, dict) or not isinstance(containers, list) or not containers:
-            raise invalid("Pod", name, "spec.containers: Required value")
-        for container in (*containers, *(spec.get("initContainers") or ())):
-            if not isinstance(container, dict) or not container.get("name"):
-                raise invalid("Pod", name, "spec.containers[0].name: Required value")
-            _copy_limits(container)
-        if not spec.get("schedulerName"):
-            spec["schedulerName"] = "default-scheduler"
-        spec.setdefault("restartPolicy", "Always")
-        spec.setdefault("terminationGracePeriodSeconds", 30)
-        spec.setdefault("dnsPolicy", "ClusterFirst")
-        spec.setdefault("priority", 0)
-        spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-        body["status"] = {"phase": "Pending", "qosClass": "Burstable"}
-        if spec.get("schedulingGates"):
-            body["status"]["conditions"] = [
-                {
-                    "type": "PodScheduled",
-                    "status": "False",
-                    "reason": "SchedulingGated",
-                    "message": "Scheduling is blocked due to non-empty scheduling gates",
-                    "lastTransitionTime": None,
-                }
-            ]
+        spec = body.get("spec")
+        if spec is before["spec"]:
+            return
+        set_spec_defaults(spec, name=name)
+        assert isinstance(spec, dict), "checked just before"
+        for key in ("nodeName", "preemptionPolicy", "priority", "tolerations"):
+            if key in before["spec"]:
+                spec.setdefault(key, before["spec"][key])
 
     @staticmethod
     def check_change(before: Body, body: Body, *, name: str) -> None:
@@ -217,8 +215,14 @@ class PodVerbs:
                 "tolerations)",
             )
         gates = {gate["name"] for gate in old.get("schedulingGates") or ()}
-        if not gates >= {gate["name"] for gate in new.get("schedulingGates") or ()}:
-            raise invalid("Pod", name, "spec.schedulingGates: Forbidden: only deletion is allowed")
+        for place, gate in enumerate(new.get("schedulingGates") or ()):
+            if gate["name"] not in gates:
+                raise invalid(
+                    "Pod",
+                    name,
+                    f"spec.schedulingGates[{place}].name: Forbidden: only deletion is allowed, "
+                    f"but found new scheduling gate '{gate['name']}'",
+                )
 
 
 def with_condition(status: Body, condition: Body) -> None:
@@ -229,14 +233,6 @@ def with_condition(status: Body, condition: Body) -> None:
             conditions[k] = condition
             return
     conditions.append(condition)
-
-
-def _copy_limits(container: Body) -> None:
-    """Requests that are absent are as large as the limits."""
-    resources = container.get("resources")
-    limits = resources.get("limits") if isinstance(resources, dict) else None
-    if isinstance(resources, dict) and isinstance(limits, dict):
-        resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
 
 def _fixed_part(spec: Body) -> Body:

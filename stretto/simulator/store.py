@@ -11,12 +11,13 @@ forgotten one is answered 410, as is a watch from before the window.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import NamedTuple
 
-from stretto.simulator.answers import expired
+from stretto.simulator.answers import bad_request, expired
 from stretto.simulator.kinds import Kind
 from stretto.simulator.records import Record
 from stretto.simulator.selectors import Predicate
@@ -25,6 +26,9 @@ FIRST_VERSION = 1000
 """Versions start here, so that a small number is too old even for a cluster that just began."""
 KEPT_LISTS = 64
 """Lists in pages that may be under way per kind."""
+
+
+_TOKEN = re.compile(r"(\d{1,19})\.(\d{1,19})\Z")
 
 
 class Versions:
@@ -219,10 +223,13 @@ class Store:
         """The page that a token asks for.
 
         Raises:
-            Refusal: 410, the list is not remembered.
+            Refusal: 410, the list is not remembered; 400, that is no token.
         """
-        name, _, offset = token.partition(".")
-        if name not in self._lists or not offset.isdecimal():
+        match = _TOKEN.match(token)
+        if match is None:
+            raise bad_request("invalid continue token: continue key is not valid")
+        name, offset = match.groups()
+        if name not in self._lists:
             raise expired(
                 "The provided continue parameter is too old to display a consistent list result. "
                 "You can start a new list without the continue parameter."
