@@ -16,7 +16,7 @@ from dispatcher.core import Core
 from dispatcher.queue import Wake
 from stretto.model.unit import Version
 from stretto.rpc.channels import Dialer
-from stretto.rpc.errors import RpcError
+from stretto.rpc.errors import RpcError, WireError
 from stretto.rpc.messages import FollowKind, FollowMessage, FollowRequest
 from stretto.rpc.security import Security
 from stretto.rpc.services import FOLLOW
@@ -40,6 +40,18 @@ def wakes(delta: Delta) -> list[Wake]:
     if delta.objects:
         found.append(Wake.OBJECT)
     return found
+
+
+def read_label_keys(payload: bytes) -> tuple[str, ...]:
+    """The keys of a "LabelKeys" object.
+
+    Raises:
+        WireError: the payload is something else.
+    """
+    try:
+        return _keys.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise WireError(f"ObjectRow.payload of LabelKeys: {error}") from None
 
 
 class FollowClient:
@@ -81,7 +93,7 @@ class FollowClient:
             return
         for row in delta.objects:
             if row.kind == LABEL_KEYS:
-                self._label_keys = () if row.removed else _keys.decode(row.payload)
+                self._label_keys = () if row.removed else read_label_keys(row.payload)
         if message.kind is FollowKind.FULL_CHUNK:
             return
         version = Version(delta.epoch, delta.sequence)

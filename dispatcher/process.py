@@ -94,7 +94,7 @@ class DispatcherProcess:
             authority=settings.tls_authority,
         )
         self._client = client
-        self.telemetry = Telemetry(settings, client=client)
+        self.telemetry = Telemetry(settings)
         machine = Machine(limits=machine_limits(settings), note=self.telemetry.note)
         self._collector = DispatcherCollector(machine, client=client)
         self.core = Core(machine, linger_s=settings.linger_ms / 1000)
@@ -173,13 +173,7 @@ class DispatcherProcess:
         watches = [
             PodWatch(client, core=core, scheduler_name=name) for name in settings.scheduler_name
         ]
-        self.telemetry.watch(
-            watches=watches,
-            follow=follow,
-            outcomes=outcomes,
-            collector=self._collector,
-            events=tuple(events.values()),
-        )
+        self._collector.events = tuple(events.values())
         return [
             self._keep_lease(),
             outcomes.run(),
