@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from scheduler_shard.streams import ShardStreams
+from stretto.model.unit import Cause, VerdictKind
 from stretto.telemetry.shard_metrics import ShardMetrics
 
 
@@ -14,7 +15,7 @@ class MetricsBridge:
     def __init__(self, metrics: ShardMetrics) -> None:
         self._metrics = metrics
         self._decisions: Counter[str] = Counter()
-        self._verdicts: Counter[tuple[str, str]] = Counter()
+        self._verdicts: Counter[tuple[VerdictKind, Cause]] = Counter()
 
     def round(self, seconds: float, units: int) -> None:
         """One round of deciding took so long; units: how many were proposed in it."""
@@ -29,7 +30,7 @@ class MetricsBridge:
             metrics.decisions.labels(result).inc(new)
             self._decisions[result] += new
         for (kind, cause), count in shard.verdict_counts.items():
-            metrics.verdicts.labels(kind, cause).inc(count - self._verdicts[kind, cause])
+            metrics.verdicts.labels(kind.name, cause.name).inc(count - self._verdicts[kind, cause])
             self._verdicts[kind, cause] = count
         latencies, shard.latencies_s = shard.latencies_s, []
         for seconds in latencies:

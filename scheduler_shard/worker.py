@@ -30,6 +30,7 @@ from scheduler_shard.picture import Picture, Step
 from scheduler_shard.shapes import ShapeBook, ShapeEntry
 from stretto.model.unit import (
     Attempt,
+    Cause,
     Diagnosis,
     HandBack,
     Member,
@@ -81,7 +82,7 @@ class Shard:
         self.kernel = Kernel(self.picture.snapshot, profiles, own_partitions=own_partitions)
         self.counts: Counter[str] = Counter()
         """What happened, for metrics: proposed, unplaceable, handed_back, resyncs …"""
-        self.verdict_counts: Counter[tuple[str, str]] = Counter()
+        self.verdict_counts: Counter[tuple[VerdictKind, Cause]] = Counter()
         """Verdicts by (kind, cause)."""
         self.latencies_s: list[float] = []
         """Seconds from proposal to verdict since the shell last took them."""
@@ -244,7 +245,7 @@ class Shard:
     def verdicts(self, batch: VerdictBatch, *, now: float) -> None:
         """The Binder has decided on proposals."""
         for verdict in batch.verdicts:
-            self.verdict_counts[verdict.kind.name, verdict.cause.name] += 1
+            self.verdict_counts[verdict.kind, verdict.cause] += 1
             key = (verdict.unit_id, verdict.attempt)
             opened = self._open.pop(key, None)
             if opened is None:
@@ -258,13 +259,15 @@ class Shard:
 
     def _settle(self, proposal: Proposal, verdict: Verdict) -> None:
         members = proposal.unit.members
-        if self._stories is not None:
-            text = f"{verdict.kind.name} {verdict.cause.name}"
-            self._note(verdict.unit_id, verdict.attempt, text)
         if verdict.kind is not VerdictKind.COMMITTED:
             for member in members:
                 self._overlay.drop(member.uid)
+            if self._stories is not None:
+                text = f"lost: {verdict.kind.name} {verdict.cause.name}"
+                self._note(verdict.unit_id, verdict.attempt, text)
             return
+        if self._stories is not None:
+            self._note(verdict.unit_id, verdict.attempt, f"committed at {verdict.sequence}")
         nodes = verdict.nodes or proposal.nodes
         for member, node_id in zip(members, nodes, strict=False):
             self._overlay.commit(member.uid, node_id=node_id, sequence=verdict.sequence)

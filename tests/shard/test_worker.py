@@ -137,7 +137,7 @@ def test_a_lost_proposal_frees_its_room_at_once_and_grants_a_credit(kind: Verdic
     told = answers(shard)
     assert told.settled == [("a", Attempt(1, 1))]
     assert told.credits == 1
-    assert shard.verdict_counts[kind.name, "CAPACITY"] == 1
+    assert shard.verdict_counts[kind, Cause.CAPACITY] == 1
 
 
 def test_a_unit_waits_for_the_sequence_it_names() -> None:
@@ -436,4 +436,4 @@ def test_what_happened_to_a_unit_can_be_told() -> None:
     (proposal,) = proposals(shard)
     shard.verdicts(verdict(proposal, VerdictKind.CONFLICT), now=0.0)
     texts = [line.text for line in stories.story("a")]
-    assert texts == ["proposed on (1,), spares ()", "CONFLICT CAPACITY"]
+    assert texts == ["proposed on (1,), spares ()", "lost: CONFLICT CAPACITY"]
