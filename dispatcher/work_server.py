@@ -48,11 +48,12 @@ class WorkServer:
     async def handle(self, requests: AsyncIterator[FromShard], send: Reply, peer: str) -> None:
         """One stream, from hello to its end."""
         machine = self._core.machine
-        if machine.epoch == 0:
-            await send(ToShard(not_leader=self._leader()))
-            return
+        # Read before the refusal too: a stream that ends while its client writes looks broken.
         first = await anext(requests, None)
         if first is None:
+            return
+        if machine.epoch == 0:
+            await send(ToShard(not_leader=self._leader()))
             return
         hello = checked_hello(first.hello)
         stream = next(self._streams)
