@@ -145,9 +145,8 @@ class Stream(Generic[Out, In]):
 
     def _gone(self, error: BaseException) -> PeerGone:
         if isinstance(error, grpc.aio.AioRpcError):
-            return PeerGone(
-                f"{self._service.name} at {self.peer}: {error.code().name}: {error.details()}"
-            )
+            details = str(error.details()).rpartition("last error: ")[2]
+            return PeerGone(f"{self._service.name} at {self.peer}: {error.code().name}: {details}")
         return PeerGone(f"{self._service.name} at {self.peer}: {error}")
 
 
@@ -204,13 +203,17 @@ class Dialer:
         resolve: Callable[[str, int], Awaitable[list[str]]] = resolve_all,
     ) -> None:
         self.target = target
-        self.problem = ""
-        """Why there is no connection now; empty when the last attempt worked."""
+        self._problems: dict[str, str] = {}
         self._host, self._port = split_address(target)
         security.channel_credentials(target)  # refuse at start, not at the first connection
         self._security = security
         self._rng = rng
         self._resolve = resolve
+
+    @property
+    def problem(self) -> str:
+        """Why a stream is not open now; empty when the last attempts worked."""
+        return "; ".join(self._problems.values())
 
     async def connect(
         self, service: Service[Out, In], first: Callable[[], Out]
@@ -225,12 +228,12 @@ class Dialer:
             try:
                 found = await self.try_once(service, first)
             except RpcError as error:
-                if str(error) != self.problem:
-                    self.problem = str(error)
+                if self._problems.get(service.name) != str(error):
+                    self._problems[service.name] = str(error)
                     logger.warning("%s: %s; trying again", self.target, error)
                 await asyncio.sleep(backoff.next())
             else:
-                self.problem = ""
+                self._problems.pop(service.name, None)
                 return found
 
     async def try_once(
