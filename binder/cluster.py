@@ -1,0 +1,254 @@
+"""The authoritative picture of the cluster, and the deltas that tell of its changes.
+
+The Binder's picture is the same :class:`Snapshot` that shards hold, advanced by the same deltas
+that they are sent; so whatever a shard can see, the Binder has seen first, in the same order. Every
+change, from a commit or from a watch, goes into the open delta; :meth:`flush` closes it under the
+next sequence number. A pod is on a node once: its row is keyed by uid, and placing it again moves
+it.
+
+A pod seen bound to a node that is not (yet) known waits under the node's name: watches of pods and
+nodes are not ordered among each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stretto.model.shape import PodTerm, Shape
+from stretto.model.unit import NodeId, Version
+from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.delta import (
+    ANTI_AFFINITY_TERM,
+    LABEL_KEYS,
+    NAMESPACE,
+    Delta,
+    NodeChange,
+    NodeRow,
+    ObjectRow,
+    encode_label_keys,
+    encode_labels,
+    encode_term,
+)
+
+
+@dataclass(slots=True)
+class NodeEntry:
+    """A node incarnation."""
+
+    node_id: NodeId
+    row: NodeRow
+    frozen: bool = False
+
+
+@dataclass(slots=True)
+class PodRow:
+    """A pod that is on a node: reserved by us or seen bound."""
+
+    shape_id: int
+    node_uid: str
+
+
+class Cluster:
+    """See the module docstring."""
+
+    def __init__(self, *, epoch: int) -> None:
+        self.epoch = epoch
+        self.snapshot = Snapshot()
+        self.nodes: dict[str, NodeEntry] = {}
+        """By node uid."""
+        self.pods: dict[str, PodRow] = {}
+        """By pod uid."""
+        self.label_keys: tuple[str, ...] = ()
+        self._sequence = 0
+        self._delta = self._open()
+        self._closed: list[Delta] = []
+        self._next_node = 1
+        self._uid_of_name: dict[str, str] = {}
+        self._shapes: list[Shape] = []
+        self._shape_ids: dict[bytes, int] = {}
+        self._terms: dict[str, tuple[PodTerm, int]] = {}
+        """Required anti-affinity terms of placed pods by digest, with how many pods have them."""
+        self._waiting: dict[str, dict[str, Shape]] = {}
+        """Pods seen bound to a node name that is not known: name → uid → shape."""
+
+    def _open(self) -> Delta:
+        return Delta(epoch=self.epoch, sequence=self._sequence + 1)
+
+    # ------------------------------------------------------------------------------------ reading
+    @property
+    def sequence(self) -> int:
+        """The last closed step."""
+        return self._sequence
+
+    @property
+    def version(self) -> Version:
+        """The last closed step, with its epoch."""
+        return Version(self.epoch, self._sequence)
+
+    @property
+    def next_sequence(self) -> int:
+        """The step that contains everything that has happened, closed or not."""
+        return self._sequence if self._delta.empty else self._sequence + 1
+
+    def shape(self, shape_id: int) -> Shape:
+        """A shape by its number in the log."""
+        return self._shapes[shape_id - 1]
+
+    def node_uid_of(self, name: str) -> str:
+        """The uid of the node that has this name now, or ""."""
+        return self._uid_of_name.get(name, "")
+
+    # -------------------------------------------------------------------------------------- nodes
+    def node_seen(self, row: NodeRow) -> list[str] | None:
+        """A node was listed, added or changed: pods that had waited for it and are placed now.
+
+        None if nothing that plugins read has changed. A former node of this name must be gone.
+        """
+        assert self._uid_of_name.get(row.name) in (None, row.uid), "two nodes of one name"
+        entry = self.nodes.get(row.uid)
+        if entry is not None and entry.row == row:
+            return None
+        if entry is None:
+            entry = self.nodes[row.uid] = NodeEntry(NodeId(self._next_node), row)
+            self._next_node += 1
+        entry.row = row
+        self._uid_of_name[row.name] = row.uid
+        self._delta.nodes.append(NodeChange(entry.node_id, row, entry.frozen))
+        waited = self._waiting.pop(row.name, {})
+        for uid, shape in waited.items():
+            self.place(uid, shape=shape, node_uid=row.uid)
+        return list(waited)
+
+    def node_gone(self, uid: str) -> list[str]:
+        """A node was deleted; the uids of the pods that were on it."""
+        entry = self.nodes.pop(uid, None)
+        if entry is None:
+            return []
+        if self._uid_of_name.get(entry.row.name) == uid:
+            del self._uid_of_name[entry.row.name]
+        there = [pod for pod, row in self.pods.items() if row.node_uid == uid]
+        for pod in there:
+            self.remove(pod)
+        self._delta.removed_nodes.append(entry.node_id)
+        return there
+
+    def freeze(self, uid: str, *, frozen: bool = True) -> None:
+        """Take a node out of commits (or back) because of an audit."""
+        entry = self.nodes.get(uid)
+        if entry is not None and entry.frozen != frozen:
+            entry.frozen = frozen
+            self._delta.nodes.append(NodeChange(entry.node_id, entry.row, frozen))
+
+    # --------------------------------------------------------------------------------------- pods
+    def place(self, uid: str, *, shape: Shape, node_uid: str) -> bool:
+        """A pod is on a node; False if it was there with this shape already."""
+        shape_id = self._shape_id(shape)
+        row = self.pods.get(uid)
+        if row is not None:
+            if row.shape_id == shape_id and row.node_uid == node_uid:
+                return False
+            self.remove(uid)
+        self.pods[uid] = PodRow(shape_id, node_uid)
+        node_id = self.nodes[node_uid].node_id
+        self._delta.add_pod(shape_id=shape_id, node_id=node_id, uid=uid)
+        for term in shape.anti_affinity:
+            self._count_term(term, 1)
+        return True
+
+    def seen_bound(self, uid: str, *, shape: Shape, node_name: str) -> None:
+        """A watch shows a pod on a node, known or not."""
+        node_uid = self._uid_of_name.get(node_name)
+        if node_uid is None:
+            self.remove(uid)
+            self._waiting.setdefault(node_name, {})[uid] = shape
+        else:
+            self.place(uid, shape=shape, node_uid=node_uid)
+
+    def remove(self, uid: str) -> bool:
+        """A pod left its node, or its reservation is over; False if it was nowhere."""
+        row = self.pods.pop(uid, None)
+        if row is None:
+            for name, waiting in list(self._waiting.items()):
+                if waiting.pop(uid, None) is not None and not waiting:
+                    del self._waiting[name]
+            return False
+        node = self.nodes.get(row.node_uid)
+        if node is not None:
+            self._delta.add_pod(shape_id=row.shape_id, node_id=node.node_id, uid=uid, sign=-1)
+        for term in self.shape(row.shape_id).anti_affinity:
+            self._count_term(term, -1)
+        return True
+
+    def _shape_id(self, shape: Shape) -> int:
+        known = self._shape_ids.get(shape.digest)
+        if known is None:
+            self._shapes.append(shape)
+            known = self._shape_ids[shape.digest] = len(self._shapes)
+            self._delta.shapes.append((known, shape))
+        return known
+
+    # ------------------------------------------------------------------------------------ objects
+    def namespace_seen(self, name: str, labels: Mapping[str, str]) -> None:
+        """A namespace exists with these labels."""
+        self._object(NAMESPACE, name, encode_labels(dict(labels)))
+
+    def namespace_gone(self, name: str) -> None:
+        """A namespace was deleted."""
+        self._object(NAMESPACE, name, None)
+
+    def _object(self, kind: str, key: str, payload: bytes | None) -> None:
+        version = self._sequence + 1
+        row = ObjectRow(kind, key, version, payload or b"", removed=payload is None)
+        self._delta.objects.append(row)
+
+    def _count_term(self, term: PodTerm, sign: int) -> None:
+        payload = encode_term(term)
+        key = payload.hex()
+        count = self._terms.get(key, (term, 0))[1] + sign
+        assert count >= 0, "a term is counted down more often than up"
+        if count == 0:
+            del self._terms[key]
+            self._object(ANTI_AFFINITY_TERM, key, None)
+        else:
+            if count == 1 and sign > 0:
+                self._object(ANTI_AFFINITY_TERM, key, payload)
+            self._terms[key] = (term, count)
+        if count == (1 if sign > 0 else 0):
+            self._publish_label_keys()
+
+    def _publish_label_keys(self) -> None:
+        keys = {
+            requirement.key
+            for term, _ in self._terms.values()
+            for requirement in term.selector or ()
+        }
+        ordered = tuple(sorted(keys))
+        if ordered != self.label_keys:
+            self.label_keys = ordered
+            self._object(LABEL_KEYS, "", encode_label_keys(ordered))
+
+    # ----------------------------------------------------------------------------------- the log
+    def flush(self) -> Delta | None:
+        """Close the open step and apply it; None if nothing changed."""
+        closed: Delta | None = None
+        if not self._delta.empty:
+            closed = self._delta
+            self._sequence = closed.sequence
+            self.snapshot.apply(closed)
+            self._delta = self._open()
+            self._closed.append(closed)
+        return closed
+
+    def take_closed(self) -> list[Delta]:
+        """Steps closed since the last call, in order."""
+        self.flush()
+        closed, self._closed = self._closed, []
+        return closed
+
+    def validate(self) -> None:
+        """Assert that the picture and its indexes agree."""
+        self.snapshot.validate()
+        assert self._uid_of_name == {entry.row.name: uid for uid, entry in self.nodes.items()}
+        for uid, row in self.pods.items():
+            assert row.node_uid in self.nodes, f"pod {uid} is on node {row.node_uid}, which is gone"

@@ -1,0 +1,340 @@
+"""What a batch of proposals gets: the optimistic half of Stretto, decided at one place.
+
+Naively the Binder would check, reserve and answer one proposal after the other: a ledger round trip
+a unit. Instead a batch is taken in order against memory, each accepted unit counted tentatively on
+the snapshot so that the next one sees it; then one ledger call reserves them all; then the replies
+turn each into a commit (a row in the delta, a verdict with its sequence, a binding) or into a
+conflict. One batch is in flight at a time, what arrives meanwhile is the next, so memory plus the
+tentative rows is exactly what the ledger will see: a refusal for room after memory agreed is drift,
+and freezes the node until it is audited (design §12.6).
+
+Order of the checks: epochs, then what is known of the unit and its members (an answer given before
+is given again; reliability I18), then the shape, then the nodes, spares included. A conflict is a
+normal result and carries the sequence to reach before the next try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from binder.cluster import Cluster
+from stretto.ledger.types import LedgerMember, LedgerUnit, Lines, ReserveKind, ReserveReply
+from stretto.model.shape import Shape
+from stretto.model.unit import (
+    Attempt,
+    Cause,
+    Member,
+    Outcome,
+    OutcomeKind,
+    Proposal,
+    UnitId,
+    Verdict,
+    VerdictKind,
+)
+from stretto.placement.kernel import Kernel, UnknownProfileError
+
+
+class Incoming(NamedTuple):
+    """A proposal as it arrived."""
+
+    shard: str
+    """Who proposed, for people."""
+    stream: int
+    """Where the verdict goes."""
+    binder_epoch: int
+    proposal: Proposal
+    shapes: tuple[Shape, ...]
+    """One a member."""
+
+
+class Reservation(NamedTuple):
+    """A committed member: what its bind needs."""
+
+    member: Member
+    shape: Shape
+    node_uid: str
+    node_name: str
+    unit_id: UnitId
+    attempt: Attempt
+    shard: str
+
+
+@dataclass(slots=True)
+class Tentative:
+    """A unit that memory accepted."""
+
+    incoming: Incoming
+    nodes: list[int]
+    """Node ids of the members."""
+    rows: list[int]
+    """Their rows at that time."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Proposals between memory's word and the ledger's."""
+
+    verdicts: list[tuple[int, Verdict]] = field(default_factory=list)
+    """(stream, verdict), decided already."""
+    tentative: list[Tentative] = field(default_factory=list)
+    units: list[LedgerUnit] = field(default_factory=list)
+    """What the ledger is asked, one a tentative."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """What a batch came to."""
+
+    verdicts: list[tuple[int, Verdict]] = field(default_factory=list)
+    reservations: list[Reservation] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    free: list[str] = field(default_factory=list)
+    """Pod uids that the ledger granted and memory cannot take any more."""
+    drift: list[str] = field(default_factory=list)
+    """Node uids to audit."""
+
+
+LEDGER_CAUSES = {
+    ReserveKind.NO_FIT: Cause.LEDGER,
+    ReserveKind.NODE_MISSING: Cause.NODE_GONE,
+    ReserveKind.FLAGGED: Cause.FROZEN,
+}
+
+
+def lines_of(shape: Shape) -> Lines:
+    """What a pod of the shape takes of its node's ledger account."""
+    return (*shape.requests, ("pods", 1))
+
+
+class Committer:
+    """See the module docstring."""
+
+    def __init__(self, cluster: Cluster, kernel: Kernel, *, holders: Mapping[str, object]) -> None:
+        self.cluster = cluster
+        self.kernel = kernel
+        self.dispatcher_epoch = 0
+        self.withdrawn: dict[str, None] = {}
+        """Uids that the dispatcher has withdrawn, the newest last; bounded."""
+        self._holders = holders
+        """Pods that hold a reservation, by uid."""
+        self._answered: dict[UnitId, Verdict] = {}
+        """The last verdict a unit got, until its outcome is acknowledged."""
+        self._lines: dict[bytes, Lines] = {}
+
+    # ---------------------------------------------------------------------------- before the ledger
+    def take(self, proposals: Sequence[Incoming]) -> Batch:
+        """Check proposals in order against memory; the accepted ones count tentatively."""
+        batch = Batch()
+        batch_pods: set[str] = set()
+        for incoming in proposals:
+            verdict = self._known(incoming, batch_pods) or self._shape_verdict(incoming)
+            if verdict is None:
+                verdict = self._reserve_in_memory(incoming, batch)
+            if verdict is not None:
+                batch.verdicts.append((incoming.stream, verdict))
+            else:
+                batch_pods.update(member.uid for member in incoming.proposal.unit.members)
+        return batch
+
+    def _known(self, incoming: Incoming, batch_pods: set[str]) -> Verdict | None:
+        """The answer that follows from epochs and from what is known of the unit's pods."""
+        unit = incoming.proposal.unit
+        if incoming.binder_epoch != self.cluster.epoch:
+            return self._verdict(incoming, VerdictKind.CONFLICT, Cause.EPOCH)
+        if unit.attempt.epoch < self.dispatcher_epoch:
+            return self._verdict(incoming, VerdictKind.SUPERSEDED)
+        before = self._answered.get(unit.unit_id)
+        if before is not None:
+            if before.attempt == unit.attempt:
+                return before
+            if before.attempt > unit.attempt:
+                return self._verdict(incoming, VerdictKind.SUPERSEDED)
+        for member in unit.members:
+            uid = member.uid
+            if uid in batch_pods or uid in self._holders or uid in self.cluster.pods:
+                return self._verdict(incoming, VerdictKind.HELD)
+            if uid in self.withdrawn:
+                return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
+        return None
+
+    def _shape_verdict(self, incoming: Incoming) -> Verdict | None:
+        """The answer that follows from the shapes alone."""
+        keys = self.cluster.label_keys
+        for shape in incoming.shapes:
+            if shape.label_keys != keys:
+                return self._verdict(incoming, VerdictKind.CONFLICT, Cause.LABEL_KEYS)
+            try:
+                refusal = self.kernel.refusal(shape)
+            except UnknownProfileError:
+                return self._verdict(incoming, VerdictKind.REFUSED, Cause.INVALID)
+            if refusal:
+                # Nothing in memory may admit what the shard should have refused itself.
+                hard = bool(shape.unbuilt_hard)
+                kind = VerdictKind.REFUSED if hard else VerdictKind.CONFLICT
+                return self._verdict(incoming, kind, Cause.NODE_CHANGED)
+        return None
+
+    def _reserve_in_memory(self, incoming: Incoming, batch: Batch) -> Verdict | None:
+        proposal = incoming.proposal
+        rows: list[int] = []
+        nodes = list(proposal.nodes)
+        cause = Cause.NONE
+        for index, shape in enumerate(incoming.shapes):
+            row, cause = self._fits(shape, nodes[index])
+            if cause is not Cause.NONE and len(incoming.shapes) == 1:
+                for spare in proposal.spares:
+                    row, spare_cause = self._fits(shape, spare)
+                    if spare_cause is Cause.NONE:
+                        nodes[0], cause = spare, Cause.NONE
+                        break
+            if cause is not Cause.NONE:
+                break
+            self.cluster.snapshot.add_pod(shape, row)
+            rows.append(row)
+        if cause is not Cause.NONE:
+            for shape, row in zip(incoming.shapes, rows, strict=False):
+                self.cluster.snapshot.remove_pod(shape, row)
+            return self._verdict(incoming, VerdictKind.CONFLICT, cause)
+        batch.tentative.append(Tentative(incoming, nodes, rows))
+        batch.units.append(self._ledger_unit(incoming, rows))
+        return None
+
+    def _fits(self, shape: Shape, node_id: int) -> tuple[int, Cause]:
+        row = self.cluster.snapshot.row_of(node_id)
+        if row is None:
+            return -1, Cause.NODE_GONE
+        return row, self.kernel.check_one(shape, row)
+
+    def _ledger_unit(self, incoming: Incoming, rows: list[int]) -> LedgerUnit:
+        unit = incoming.proposal.unit
+        uids = self.cluster.snapshot.node_uid
+        members = tuple(
+            LedgerMember(member.uid, uids[row], member.resource_version, self._lines_of(shape))
+            for member, shape, row in zip(unit.members, incoming.shapes, rows, strict=True)
+        )
+        return LedgerUnit(unit.unit_id, unit.attempt, members)
+
+    def _lines_of(self, shape: Shape) -> Lines:
+        lines = self._lines.get(shape.digest)
+        if lines is None:
+            if len(self._lines) > 65_536:
+                self._lines.clear()
+            lines = self._lines[shape.digest] = lines_of(shape)
+        return lines
+
+    # ----------------------------------------------------------------------------- after the ledger
+    def give_up(self, batch: Batch) -> None:
+        """The ledger call failed for good: nothing of the batch stands."""
+        for tentative in batch.tentative:
+            self._untentative(tentative)
+
+    def _untentative(self, tentative: Tentative) -> None:
+        snapshot = self.cluster.snapshot
+        for shape, node_id, row in zip(
+            tentative.incoming.shapes, tentative.nodes, tentative.rows, strict=True
+        ):
+            if snapshot.row_of(node_id) == row:
+                snapshot.remove_pod(shape, row)
+            else:
+                snapshot.tentative -= 1  # its node left meanwhile and took the columns along
+
+    def settle(self, batch: Batch, replies: Sequence[ReserveReply]) -> Settled:
+        """Turn the ledger's replies into commits and conflicts."""
+        settled = Settled(verdicts=list(batch.verdicts))
+        sequence = self.cluster.sequence + 1
+        for tentative, reply in zip(batch.tentative, replies, strict=True):
+            self._untentative(tentative)
+            if reply.kind is ReserveKind.GRANTED:
+                verdict = self._commit(tentative, settled, sequence=sequence)
+            else:
+                verdict = self._lost(tentative, reply, settled)
+            settled.verdicts.append((tentative.incoming.stream, verdict))
+        reached = self.cluster.next_sequence
+        for index, (stream, verdict) in enumerate(settled.verdicts):
+            if verdict.kind is VerdictKind.CONFLICT and verdict is not self._answered.get(
+                verdict.unit_id
+            ):
+                # What it was lost to may be a unit of this very batch.
+                verdict = msgspec.structs.replace(verdict, sequence=reached)
+                settled.verdicts[index] = (stream, verdict)
+            self.remember(verdict, settled)
+        return settled
+
+    def _commit(self, tentative: Tentative, settled: Settled, *, sequence: int) -> Verdict:
+        incoming, cluster = tentative.incoming, self.cluster
+        unit = incoming.proposal.unit
+        uids = [self._uid_of(node_id) for node_id in tentative.nodes]
+        if not all(uids):
+            settled.free += [member.uid for member in unit.members]
+            return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
+        for member, shape, node_uid in zip(unit.members, incoming.shapes, uids, strict=True):
+            cluster.place(member.uid, shape=shape, node_uid=node_uid)
+            settled.reservations.append(
+                Reservation(
+                    member, shape, node_uid, cluster.nodes[node_uid].row.name, unit.unit_id,
+                    unit.attempt, incoming.shard,
+                )
+            )  # fmt: skip
+        return Verdict(
+            unit.unit_id, unit.attempt, VerdictKind.COMMITTED, Cause.NONE, sequence,
+            tuple(tentative.nodes),
+        )  # fmt: skip
+
+    def _uid_of(self, node_id: int) -> str:
+        row = self.cluster.snapshot.row_of(node_id)
+        return "" if row is None else self.cluster.snapshot.node_uid[row]
+
+    def _lost(self, tentative: Tentative, reply: ReserveReply, settled: Settled) -> Verdict:
+        incoming = tentative.incoming
+        if reply.kind is ReserveKind.SUPERSEDED:
+            return self._verdict(incoming, VerdictKind.SUPERSEDED)
+        if reply.kind is ReserveKind.HELD:
+            return self._verdict(incoming, VerdictKind.HELD)
+        if reply.kind is ReserveKind.NO_FIT:
+            settled.drift.append(reply.node_uid)
+        return self._verdict(incoming, VerdictKind.CONFLICT, LEDGER_CAUSES[reply.kind])
+
+    def _verdict(self, incoming: Incoming, kind: VerdictKind, cause: Cause = Cause.NONE) -> Verdict:
+        unit = incoming.proposal.unit
+        return Verdict(unit.unit_id, unit.attempt, kind, cause, self.cluster.sequence)
+
+    def remember(self, verdict: Verdict, settled: Settled) -> None:
+        """Keep a verdict for repeats, and give its outcome unless it was given before."""
+        kind = verdict.kind
+        if kind in (VerdictKind.SUPERSEDED, VerdictKind.HELD):
+            return
+        if self._answered.get(verdict.unit_id) == verdict:
+            return  # given before: its outcome is in the log already
+        self._answered[verdict.unit_id] = verdict
+        if kind is not VerdictKind.COMMITTED:
+            outcome = {
+                VerdictKind.CONFLICT: OutcomeKind.CONFLICT,
+                VerdictKind.GONE: OutcomeKind.GONE,
+                VerdictKind.REFUSED: OutcomeKind.REFUSED,
+            }[kind]
+            cause = verdict.cause
+            settled.outcomes.append(
+                Outcome(
+                    verdict.unit_id, verdict.attempt, outcome, cause, verdict.sequence,
+                    detail=f"lost to {cause.name.lower()}",
+                )
+            )  # fmt: skip
+
+    # ----------------------------------------------------------------------------------- dispatcher
+    def forget(self, unit_id: UnitId, attempt: Attempt) -> bool:
+        """The dispatcher has acknowledged an outcome; True if it was the unit's last answer."""
+        answered = self._answered.get(unit_id)
+        if answered is None or answered.attempt > attempt:
+            return False
+        del self._answered[unit_id]
+        return True
+
+    def withdraw(self, uid: str, *, keep: int = 65_536) -> None:
+        """The dispatcher says that a pod is gone or no longer ours."""
+        self.withdrawn[uid] = None
+        while len(self.withdrawn) > keep:
+            del self.withdrawn[next(iter(self.withdrawn))]

@@ -1,0 +1,245 @@
+"""The single loop of commit: the one place that writes to the ledger (design §12.6, §12.17).
+
+Naively each event would write to the ledger when it happens; then replies and events would
+interleave, and memory and ledger would have to be compared at every step. Instead one loop takes
+what has gathered, in rounds:
+
+1. close and publish what the watches changed, so that the batch is checked against it;
+2. write pending ledger operations and node accounts (frees, foreign amounts, new nodes): memory may
+   now promise what the ledger knows to be free;
+3. check the waiting proposals in memory, reserve the accepted ones in one call;
+4. publish the commits' delta, then send verdicts, then queue the binds.
+
+While a call is under way, the watches go on changing memory: what they free is written in the next
+round, what they take is a conflict that the next check sees. When a call gets no answer its effect
+is unknown: the batch goes back to the queue, commits stop, and the ledger is opened again and made
+equal to memory (an entry that memory does not know was never bound, so it is freed) before the next
+round. Backpressure: no proposals are taken while too many reservations wait for their bind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from binder.commit import Incoming, Settled
+from binder.executor import Executor
+from binder.machine import Machine
+from binder.publisher import Publisher
+from stretto.kube.events import EventWriter, PodEvent
+from stretto.ledger.client import Ledger
+from stretto.ledger.types import (
+    LedgerFenced,
+    LedgerGap,
+    LedgerOp,
+    LedgerUnavailable,
+    ReserveReply,
+)
+from stretto.model.unit import Cause, Verdict, VerdictKind
+from stretto.telemetry.binder_metrics import BinderMetrics
+from stretto.telemetry.story import StoryLog
+
+logger = logging.getLogger(__name__)
+
+REPAIR_FIRST_S = 0.2
+REPAIR_MAX_S = 5.0
+
+SendVerdicts = Callable[[int, list[Verdict]], None]
+
+
+class CommitLoop:
+    """See the module docstring; ``run`` is its task."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        ledger: Ledger,
+        *,
+        publisher: Publisher,
+        events: EventWriter | None,
+        repair: Callable[[], Awaitable[None]],
+        may_act: Callable[[], bool],
+        metrics: BinderMetrics,
+        stories: StoryLog,
+        batch: int,
+        linger_s: float,
+        reservations_waiting: int,
+    ) -> None:
+        self.machine = machine
+        self.executor: Executor | None = None
+        self.send_verdicts: SendVerdicts = lambda _stream, _verdicts: None
+        self.ledger_ok = True
+        """False while the ledger is being repaired; commits stand still."""
+        self._ledger = ledger
+        self._publisher = publisher
+        self._events = events
+        self._repair = repair
+        self._may_act = may_act
+        self._metrics = metrics
+        self._stories = stories
+        self._batch = batch
+        self._linger_s = linger_s
+        self._waiting_limit = reservations_waiting
+        self._proposals: deque[Incoming] = deque()
+        self._rebases: list[tuple[LedgerOp, asyncio.Future[bool]]] = []
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._conflicts = {cause: metrics.conflicts.labels(cause.name.lower()) for cause in Cause}
+
+    # -------------------------------------------------------------------------------- from outside
+    def changed(self) -> None:
+        """Something is to be published or written."""
+        self._wake.set()
+
+    def propose(self, incoming: Sequence[Incoming]) -> None:
+        """Proposals of a shard."""
+        self._proposals.extend(incoming)
+        self._wake.set()
+
+    async def room(self) -> None:
+        """Wait while too many proposals and reservations wait: backpressure to the shards."""
+        while self._crowded():
+            self._room.clear()
+            await self._room.wait()
+
+    def _crowded(self) -> bool:
+        waiting = self.executor.waiting if self.executor else 0
+        return len(self._proposals) + waiting > self._waiting_limit
+
+    def rebase(self, uid: str, resource_version: int) -> asyncio.Future[bool]:
+        """Ask the ledger to accept a newer version for a pod's bind."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._rebases.append((LedgerOp.rebase(uid, resource_version), future))
+        self._wake.set()
+        return future
+
+    # ----------------------------------------------------------------------------------------- loop
+    async def run(self) -> None:
+        """Commit until cancelled."""
+        while True:
+            await self._wake.wait()
+            if self._linger_s and len(self._proposals) < self._batch:
+                await asyncio.sleep(self._linger_s)
+            self._wake.clear()
+            await self.round()
+            if self._proposals or self.machine.ops or self._rebases:
+                self._wake.set()
+
+    async def round(self) -> None:
+        """One round; see the module docstring."""
+        self.publish()
+        if not self._crowded():
+            self._room.set()
+        if not self._may_act():
+            self._wake.set()
+            await asyncio.sleep(0.05)
+            return
+        try:
+            await self._write_pending()
+            await self._commit()
+        except LedgerFenced:
+            logger.exception("the ledger has been taken by a successor; ending")
+            os._exit(1)
+        except (LedgerGap, LedgerUnavailable) as error:
+            await self._repair_until_whole(error)
+        self.publish()
+
+    def publish(self) -> None:
+        """Publish what has changed and queue events of what was bound."""
+        effects = self.machine.effects()
+        self._publisher.publish(effects)
+        if self._events is None:
+            return
+        for pod in effects.scheduled:
+            note = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
+            event = PodEvent(pod.namespace, pod.name, pod.uid, "Scheduled", "Binding", note)
+            self._events.offer(event)
+
+    async def _write_pending(self) -> None:
+        accounts, removed = self.machine.accounts()
+        ops, rebases = self.machine.take_ops(), self._rebases
+        self._rebases = []
+        try:
+            if accounts or removed:
+                await self._timed(self._ledger.set_nodes(accounts, removed))
+            if ops or rebases:
+                calls = [*ops, *(op for op, _ in rebases)]
+                replies = await self._timed(self._ledger.transition(calls))
+                for (_, future), applied in zip(rebases, replies[len(ops) :], strict=True):
+                    if not future.done():
+                        future.set_result(applied)
+        except BaseException:
+            # Repair makes the ledger equal to memory as a whole; the answers of rebases are lost.
+            for _, future in rebases:
+                if not future.done():
+                    future.set_result(False)
+            raise
+
+    async def _timed(self, call: Awaitable[list[bool] | list[ReserveReply] | None]) -> list:  # type: ignore[type-arg]
+        began = time.perf_counter()
+        try:
+            return await call or []
+        finally:
+            self._metrics.ledger_duration.observe(time.perf_counter() - began)
+
+    async def _commit(self) -> None:
+        count = min(self._batch, len(self._proposals))
+        if not count:
+            return
+        began = time.perf_counter()
+        taken = [self._proposals.popleft() for _ in range(count)]
+        batch = self.machine.take(taken)
+        try:
+            replies = await self._timed(self._ledger.reserve(batch.units)) if batch.units else []
+        except BaseException:
+            self._conclude(self.machine.abandon(batch))
+            raise
+        self._conclude(self.machine.settle(batch, replies))
+        self._metrics.commit_duration.observe(time.perf_counter() - began)
+
+    def _conclude(self, settled: Settled) -> None:
+        """Publish, then verdicts, then binds: in this order."""
+        self.publish()
+        streams: dict[int, list[Verdict]] = {}
+        for stream, verdict in settled.verdicts:
+            streams.setdefault(stream, []).append(verdict)
+            if verdict.kind is not VerdictKind.COMMITTED:
+                self._conflicts[verdict.cause].inc()
+                text = f"{verdict.kind.name.lower()}: {verdict.cause.name.lower()}"
+                self._stories.note(verdict.unit_id, f"attempt {verdict.attempt}", text)
+        for stream, verdicts in streams.items():
+            self.send_verdicts(stream, verdicts)
+        for node_uid in settled.drift:
+            self._metrics.drift.inc()
+            logger.error(
+                "node %s: the ledger refuses what memory allows; frozen until audited", node_uid
+            )
+        assert self.executor is not None
+        for reservation in settled.reservations:
+            uid = reservation.member.uid
+            attempt = f"attempt {reservation.attempt}"
+            text = f"reserved on {reservation.node_name}, proposed by {reservation.shard}"
+            self._stories.note(reservation.unit_id, attempt, text)
+            self.executor.put(self.machine.bindings[uid])
+
+    async def _repair_until_whole(self, error: Exception) -> None:
+        self.ledger_ok = False
+        logger.error("%s; commits stand still until the ledger is whole", error)
+        pause_s = REPAIR_FIRST_S
+        while True:
+            try:
+                await self._repair()
+                break
+            except LedgerFenced:
+                logger.exception("the ledger has been taken by a successor; ending")
+                os._exit(1)
+            except (LedgerGap, LedgerUnavailable) as again:
+                logger.warning("the ledger is not whole yet: %s", again)
+                await asyncio.sleep(pause_s)
+                pause_s = min(REPAIR_MAX_S, pause_s * 2)
+        self.ledger_ok = True
+        logger.warning("the ledger is whole again")

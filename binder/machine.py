@@ -1,0 +1,345 @@
+"""The Binder's brain as one object: events of watches, answers and streams go in; effects come out.
+
+The shells call a method for each thing that happened and then carry out what
+:meth:`Machine.effects` collects: steps of the log to publish, ledger operations, outcomes, events.
+Nothing here waits or reads a clock.
+
+Order that the shells keep, and why: ledger operations and node accounts that are pending are
+written before the next reservation is asked for (memory never promises room that the ledger does
+not know to be free); a commit's delta is published before its verdict and before its bind (every
+shard sees a reservation before any bind's reply, design §5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from binder.bindings import Binding, Stage
+from binder.cluster import Cluster
+from binder.commit import Batch, Committer, Incoming, Reservation, Settled, lines_of
+from binder.outcomes import OutcomeLog
+from stretto.ledger.types import LedgerEntry, LedgerMember, LedgerOp, NodeAccount, ReserveReply
+from stretto.model.shape import Shape
+from stretto.model.unit import (
+    Cause,
+    Member,
+    Outcome,
+    OutcomeKind,
+    PodUid,
+    UnitId,
+    Verdict,
+    VerdictKind,
+)
+from stretto.placement.kernel import Kernel
+from stretto.placement.profiles import Profiles
+from stretto.snapshot.delta import Delta, NodeRow
+
+
+@dataclass(slots=True)
+class Scheduled:
+    """A pod that has been bound, for its event."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    profile: str
+
+
+@dataclass(slots=True)
+class Effects:
+    """What is to be done, in this order: publish, write to the ledger, tell, note."""
+
+    deltas: list[Delta] = field(default_factory=list)
+    outcomes: bool = False
+    """The outcome log has grown."""
+    scheduled: list[Scheduled] = field(default_factory=list)
+
+
+class Machine:
+    """See the module docstring."""
+
+    def __init__(self, *, epoch: int, profiles: Profiles) -> None:
+        self.cluster = Cluster(epoch=epoch)
+        self.kernel = Kernel(self.cluster.snapshot, profiles)
+        self.bindings: dict[str, Binding] = {}
+        """Every pod that has a ledger entry, by uid."""
+        self.committer = Committer(self.cluster, self.kernel, holders=self.bindings)
+        self.outcomes = OutcomeLog()
+        self.ops: list[LedgerOp] = []
+        """Ledger operations to write before the next reservation."""
+        self.drifted: set[str] = set()
+        """Node uids frozen because the ledger refused what memory allowed."""
+        self._foreign: dict[str, dict[str, int]] = {}
+        """Node uid → resource → amount of pods that have no ledger entry."""
+        self._dirty_nodes: dict[str, None] = {}
+        self._removed_nodes: list[str] = []
+        self._ended: list[Binding] = []
+        self._scheduled: list[Scheduled] = []
+        self._told = 0
+
+    # ------------------------------------------------------------------------------------- watches
+    def node_seen(self, row: NodeRow) -> list[Binding]:
+        """A node was listed, added or changed; reservations to resolve on one it replaces."""
+        former = self.cluster.node_uid_of(row.name)
+        replaced = self.node_gone(former) if former and former != row.uid else []
+        self._node_seen(row)
+        return replaced
+
+    def _node_seen(self, row: NodeRow) -> None:
+        arrived = self.cluster.node_seen(row)
+        if arrived is None:
+            return
+        self._dirty_nodes[row.uid] = None
+        sums = self._foreign.setdefault(row.uid, {})
+        for uid in arrived:
+            add_lines(sums, self.cluster.shape(self.cluster.pods[uid].shape_id), 1)
+
+    def node_gone(self, uid: str) -> list[Binding]:
+        """A node was deleted; reservations on it whose bind has not been sent, to be resolved."""
+        self.cluster.node_gone(uid)
+        self._foreign.pop(uid, None)
+        self._dirty_nodes.pop(uid, None)
+        self._removed_nodes.append(uid)
+        return [
+            binding
+            for binding in self.bindings.values()
+            if binding.reservation.node_uid == uid and binding.stage is Stage.RESERVED
+        ]
+
+    def needs_shape(self, uid: str, node_name: str) -> bool:
+        """Whether a pod seen bound must be read whole: not for the first sight of our own bind."""
+        binding = self.bindings.get(uid)
+        return binding is None or binding.over or binding.reservation.node_name != node_name
+
+    def pod_seen(self, uid: str, *, node_name: str, shape: Shape | None) -> None:
+        """The watch shows a live pod on a node; ``shape`` only where :meth:`needs_shape` says
+        so."""
+        binding = self.bindings.get(uid)
+        if binding is not None and not binding.over:
+            binding.seen_bound(node_name)
+            if binding.stage is Stage.BOUND:
+                self.ops.append(LedgerOp.bound(uid))
+                self._note_end(binding)
+                return
+            self._finish(binding)
+        assert shape is not None, "a pod that is not our own bind must be read whole"
+        if binding is not None and binding.stage is Stage.BOUND:
+            self._resized(binding, shape)
+        else:
+            self._foreign_seen(uid, node_name=node_name, shape=shape)
+
+    def _resized(self, binding: Binding, shape: Shape) -> None:
+        node_uid = binding.reservation.node_uid
+        if node_uid not in self.cluster.nodes:
+            return
+        if self.cluster.place(binding.uid, shape=shape, node_uid=node_uid):
+            old = binding.reservation
+            binding.reservation = old._replace(shape=shape)
+            if lines_of(shape) != lines_of(old.shape):
+                self.ops.append(adopt(binding))
+
+    def _foreign_seen(self, uid: str, *, node_name: str, shape: Shape) -> None:
+        self._foreign_gone(uid)
+        self.cluster.seen_bound(uid, shape=shape, node_name=node_name)
+        row = self.cluster.pods.get(uid)
+        if row is not None:
+            add_lines(self._foreign.setdefault(row.node_uid, {}), shape, 1)
+            self._dirty_nodes[row.node_uid] = None
+
+    def _foreign_gone(self, uid: str) -> None:
+        row = self.cluster.pods.get(uid)
+        if row is not None and uid not in self.bindings and row.node_uid in self.cluster.nodes:
+            sums = self._foreign.setdefault(row.node_uid, {})
+            add_lines(sums, self.cluster.shape(row.shape_id), -1)
+            self._dirty_nodes[row.node_uid] = None
+
+    def pod_gone(self, uid: str) -> None:
+        """The watch shows that a bound pod was deleted, or has ended."""
+        binding = self.bindings.get(uid)
+        if binding is None:
+            self._foreign_gone(uid)
+            self.cluster.remove(uid)
+        else:
+            binding.seen_gone()
+            self._note_end(binding)
+
+    # ------------------------------------------------------------------------------------- commits
+    def take(self, proposals: Sequence[Incoming]) -> Batch:
+        """Check a batch against memory."""
+        return self.committer.take(proposals)
+
+    def settle(self, batch: Batch, replies: Sequence[ReserveReply]) -> Settled:
+        """Apply the ledger's replies to a batch."""
+        settled = self.committer.settle(batch, replies)
+        for reservation in settled.reservations:
+            self.bindings[reservation.member.uid] = Binding(reservation)
+        self.ops += [LedgerOp.free(uid) for uid in settled.free]
+        for node_uid in settled.drift:
+            self.cluster.freeze(node_uid)
+            self.drifted.add(node_uid)
+        for outcome in settled.outcomes:
+            self.outcomes.append(outcome)
+        return settled
+
+    def abandon(self, batch: Batch) -> Settled:
+        """The ledger gave no answer: all of the batch goes back to the queue."""
+        self.committer.give_up(batch)
+        settled = Settled(verdicts=list(batch.verdicts))
+        for tentative in batch.tentative:
+            unit = tentative.incoming.proposal.unit
+            cause, sequence = Cause.STALE, self.cluster.next_sequence
+            kind = VerdictKind.CONFLICT
+            verdict = Verdict(unit.unit_id, unit.attempt, kind, cause, sequence)
+            settled.verdicts.append((tentative.incoming.stream, verdict))
+        for _, verdict in settled.verdicts:
+            self.committer.remember(verdict, settled)
+        for outcome in settled.outcomes:
+            self.outcomes.append(outcome)
+        return settled
+
+    # ------------------------------------------------------------------------------------ bindings
+    def stepped(self, binding: Binding) -> None:
+        """An answer went into a binding; look whether it has ended."""
+        self._note_end(binding)
+
+    def _note_end(self, binding: Binding) -> None:
+        if binding.end is not None or binding.stage is Stage.OVER:
+            self._ended.append(binding)
+
+    def _finish(self, binding: Binding) -> None:
+        end, reservation = binding.end, binding.reservation
+        uid = binding.uid
+        if binding.stage is Stage.OVER and self.bindings.get(uid) is binding:
+            del self.bindings[uid]
+            self.ops.append(LedgerOp.free(uid))
+            self.cluster.remove(uid)
+        if end is not None and not end.told:
+            end.told = True
+            self.outcomes.append(
+                Outcome(
+                    reservation.unit_id, reservation.attempt, end.kind, end.cause,
+                    self.cluster.next_sequence,
+                    node=reservation.node_name if end.kind is OutcomeKind.BOUND else "",
+                    shard=reservation.shard, detail=end.detail, members=(uid,),
+                    resource_version=end.resource_version,
+                )
+            )  # fmt: skip
+            if end.kind is OutcomeKind.BOUND:
+                member = reservation.member
+                self._scheduled.append(
+                    Scheduled(
+                        member.namespace, member.name, uid, reservation.node_name,
+                        reservation.shape.profile,
+                    )
+                )  # fmt: skip
+
+    # ---------------------------------------------------------------------------------- dispatcher
+    def subscribed(self, dispatcher_epoch: int) -> bool:
+        """A dispatcher subscribes; False if a later one has done so before."""
+        if dispatcher_epoch < self.committer.dispatcher_epoch:
+            return False
+        self.committer.dispatcher_epoch = dispatcher_epoch
+        return True
+
+    def acknowledge(self, index: int) -> None:
+        """The dispatcher knows all outcomes up to ``index``."""
+        for outcome in self.outcomes.acknowledge(index):
+            if self.committer.forget(outcome.unit_id, outcome.attempt):
+                self.ops.append(LedgerOp.forget_unit(outcome.unit_id))
+
+    def withdraw(self, uid: str) -> Binding | None:
+        """The dispatcher says that a pod is gone or no longer ours; its binding, if there is
+        one."""
+        self.committer.withdraw(uid)
+        binding = self.bindings.get(uid)
+        return None if binding is None or binding.over else binding
+
+    def owned(self) -> list[str]:
+        """Pods whose fate is with us and not yet told: not bound, not freed."""
+        return [uid for uid, binding in self.bindings.items() if not binding.over]
+
+    # --------------------------------------------------------------------------------------- ledger
+    def accounts(self) -> tuple[list[NodeAccount], list[str]]:
+        """(node accounts that changed, node uids that went) since the last call."""
+        dirty, self._dirty_nodes = self._dirty_nodes, {}
+        removed, self._removed_nodes = self._removed_nodes, []
+        found = [self.account(uid) for uid in dirty if uid in self.cluster.nodes]
+        return found, removed
+
+    def account(self, uid: str) -> NodeAccount:
+        """What the ledger must know of a node."""
+        entry = self.cluster.nodes[uid]
+        foreign = {name: amount for name, amount in self._foreign.get(uid, {}).items() if amount}
+        return NodeAccount(uid, entry.row.name, dict(entry.row.allocatable), foreign, entry.frozen)
+
+    def take_ops(self) -> list[LedgerOp]:
+        """Ledger operations since the last call."""
+        ops, self.ops = self.ops, []
+        return ops
+
+    def adopt_entry(self, entry: LedgerEntry, *, namespace: str, name: str) -> Binding | None:
+        """At start: a pod seen bound where its ledger entry says; it stays an entry."""
+        row = self.cluster.pods.get(entry.pod_uid)
+        if row is None or row.node_uid != entry.node_uid:
+            return None
+        shape = self.cluster.shape(row.shape_id)
+        uid = PodUid(entry.pod_uid)
+        member = Member(uid, namespace, name, entry.resource_version, 0)
+        node_name = self.cluster.nodes[row.node_uid].row.name
+        self._foreign_gone(uid)
+        binding = Binding(
+            Reservation(
+                member, shape, row.node_uid, node_name, UnitId(entry.unit_id), entry.attempt, ""
+            )
+        )
+        binding.stage = Stage.BOUND
+        self.bindings[uid] = binding
+        if tuple(sorted(entry.lines)) != tuple(sorted(lines_of(shape))):
+            self.ops.append(adopt(binding))
+        return binding
+
+    # -------------------------------------------------------------------------------------- effects
+    def effects(self) -> Effects:
+        """What is to be done now."""
+        ended, self._ended = self._ended, []
+        for binding in ended:
+            self._finish(binding)
+        deltas = self.cluster.take_closed()
+        scheduled, self._scheduled = self._scheduled, []
+        grown = self.outcomes.last > self._told
+        self._told = self.outcomes.last
+        return Effects(deltas=deltas, outcomes=grown, scheduled=scheduled)
+
+    def validate(self) -> None:
+        """Assert that picture, bindings and foreign sums agree; for tests and audits."""
+        self.cluster.validate()
+        for uid, binding in self.bindings.items():
+            row = self.cluster.pods.get(uid)
+            node_uid = binding.reservation.node_uid
+            if node_uid in self.cluster.nodes:
+                assert row is not None, f"{uid} holds a reservation and has no row"
+                assert row.node_uid == node_uid
+        for uid in self.cluster.nodes:
+            expected: dict[str, int] = {}
+            for pod, row in self.cluster.pods.items():
+                if row.node_uid == uid and pod not in self.bindings:
+                    add_lines(expected, self.cluster.shape(row.shape_id), 1)
+            have = {k: v for k, v in self._foreign.get(uid, {}).items() if v}
+            assert have == {k: v for k, v in expected.items() if v}, f"foreign sums of {uid}"
+
+
+def add_lines(sums: dict[str, int], shape: Shape, sign: int) -> None:
+    """sums += sign · what a pod of the shape takes."""
+    for name, amount in lines_of(shape):
+        sums[name] = sums.get(name, 0) + sign * amount
+
+
+def adopt(binding: Binding) -> LedgerOp:
+    """The ledger operation that makes the entry say what the pod takes now."""
+    reservation = binding.reservation
+    member = LedgerMember(
+        binding.uid, reservation.node_uid, binding.resource_version, lines_of(reservation.shape)
+    )
+    return LedgerOp.adopt(member, unit_id=reservation.unit_id, attempt=reservation.attempt)

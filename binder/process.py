@@ -1,0 +1,314 @@
+"""One Binder process: the parts, the order in which they start, and how it ends.
+
+Start: serve at once (as a standby it answers "not leader"), wait for the Lease, then under its
+epoch: take the ledger, list nodes and pods, resolve what was in flight, open (reliability I13).
+End: on ``stop`` no more proposals are taken, binds in flight end, and the Lease is given up as
+clean; when the Lease is lost the process exits on the spot, because another may be acting already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+from typing import Any
+
+import msgspec
+
+from binder.committer import CommitLoop
+from binder.executor import Executor
+from binder.machine import Machine
+from binder.publisher import Publisher
+from binder.recovery import Opening, Repair
+from binder.server import BinderServer, Parts
+from binder.watches import Watches
+from stretto.config.binder import BinderSettings
+from stretto.kube.client import KubeClient
+from stretto.kube.config import KubeConfig
+from stretto.kube.errors import KubeRefused
+from stretto.kube.events import EventWriter
+from stretto.kube.lease import LeaseSettings, Tenure
+from stretto.kube.lease_keeper import LeaseKeeper
+from stretto.ledger.client import Ledger
+from stretto.placement.profiles import Profiles
+from stretto.rpc.security import Security
+from stretto.rpc.servers import RpcServer, add_follow, add_outcomes, add_propose
+from stretto.telemetry.binder_metrics import BinderMetrics
+from stretto.telemetry.http import TelemetryServer
+from stretto.telemetry.story import StoryLog
+
+logger = logging.getLogger(__name__)
+
+LOST_EXIT_CODE = 1
+DRAIN_S = 5.0
+MAX_WATCH_SILENCE_S = 90.0
+METRICS_EVERY_S = 1.0
+
+
+class ClusterName(msgspec.Struct):
+    """As much of namespace kube-system as naming the cluster needs."""
+
+    metadata: dict[str, Any]
+
+
+class BinderProcess:
+    """The parts of a running Binder."""
+
+    def __init__(self, settings: BinderSettings, *, client: KubeClient, ledger: Ledger) -> None:
+        self._settings = settings
+        self._client = client
+        self._ledger = ledger
+        self._metrics = BinderMetrics()
+        self._stories = StoryLog()
+        self._security = Security(
+            insecure=settings.insecure,
+            certificate=settings.tls_certificate,
+            key=settings.tls_key,
+            authority=settings.tls_authority,
+        )
+        self._rpc = RpcServer(settings.listen, security=self._security)
+        self._server = BinderServer(leader=self._leader, metrics=self._metrics)
+        add_follow(self._rpc, self._server.follow)
+        add_propose(self._rpc, self._server.propose)
+        add_outcomes(self._rpc, self._server.outcomes)
+        self._keeper = LeaseKeeper(client, self._lease_settings())
+        self._parts: Parts | None = None
+        self._watches: Watches | None = None
+        self._standby = False
+
+    async def run(self, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
+        """Serve until ``stop``."""
+        telemetry = TelemetryServer(
+            self._settings.telemetry_listen,
+            registry=self._metrics.registry,
+            ready=self.ready,
+            stories=self._stories,
+        )
+        try:
+            await self._rpc.start()
+            tenure = await self._acquired_unless(stop)
+            if tenure is not None:
+                await self._lead(tenure, stop=stop, ready=ready)
+        finally:
+            telemetry.close()
+            await self._rpc.stop(grace_s=0.2)
+
+    def ready(self) -> bool:
+        """Open with a whole ledger and watches that speak, or a standby."""
+        if self._standby:
+            return True
+        parts, watches = self._parts, self._watches
+        if parts is None or watches is None:
+            return False
+        return parts.commits.ledger_ok and watches.silence_s() < MAX_WATCH_SILENCE_S
+
+    async def _acquired_unless(self, stop: asyncio.Event) -> Tenure | None:
+        acquiring = asyncio.create_task(self._keeper.acquire())
+        stopping = asyncio.create_task(stop.wait())
+        standing_by = asyncio.create_task(self._stand_by())
+        try:
+            await asyncio.wait([acquiring, stopping], return_when=asyncio.FIRST_COMPLETED)
+            return acquiring.result() if acquiring.done() else None
+        finally:
+            await cancelled(acquiring, stopping, standing_by)
+            self._standby = False
+
+    async def _stand_by(self) -> None:
+        await asyncio.sleep(self._settings.lease_duration_s + self._settings.lease_retry_s)
+        logger.info("standing by; the leader is %s", self._leader() or "unknown")
+        self._standby = True
+
+    async def _lead(
+        self, tenure: Tenure, *, stop: asyncio.Event, ready: asyncio.Event | None
+    ) -> None:
+        logger.info("leading with epoch %d", tenure.epoch)
+        parts, events = self._make_parts(tenure.epoch)
+        watches = self._watches = Watches(
+            parts.machine,
+            self._client,
+            changed=parts.commits.changed,
+            resolve=lambda binding: parts.executor.put(binding, binding.withdraw()),
+        )
+        lease = asyncio.create_task(self._keep_lease())
+        tasks = [lease, asyncio.create_task(watches.run())]
+        opening = asyncio.create_task(self._open(parts, watches, tenure))
+        stopping = asyncio.create_task(stop.wait())
+        clean = False
+        try:
+            await first_of(opening, stopping, *tasks)
+            if opening.done() and not stop.is_set():
+                opening.result()
+                tasks.append(asyncio.create_task(parts.executor.run()))
+                tasks.append(asyncio.create_task(parts.commits.run()))
+                tasks.append(asyncio.create_task(self._count(parts, events)))
+                if events is not None:
+                    tasks.append(asyncio.create_task(events.run()))
+                self._server.open(parts)
+                self._parts = parts
+                logger.info("open: %d nodes, %d pods", *self._sizes(parts))
+                if ready is not None:
+                    ready.set()
+                await first_of(stopping, *tasks)
+                clean = await self._drain(parts, events)
+        finally:
+            await cancelled(opening, stopping, *tasks)
+            await self._keeper.release(clean=clean)
+
+    def _make_parts(self, epoch: int) -> tuple[Parts, EventWriter | None]:
+        settings = self._settings
+        machine = Machine(epoch=epoch, profiles=Profiles.default(settings.scheduler_name))
+        publisher = Publisher(machine, log_bytes=settings.log_bytes)
+        events = None
+        if settings.events:
+            reporter = settings.scheduler_name[0]
+            events = EventWriter(self._client, reporter=reporter, capacity=settings.event_queue)
+        commits = CommitLoop(
+            machine,
+            self._ledger,
+            publisher=publisher,
+            events=events,
+            repair=Repair(machine, self._ledger),
+            may_act=self._keeper.valid,
+            metrics=self._metrics,
+            stories=self._stories,
+            batch=settings.batch,
+            linger_s=settings.linger_ms / 1000,
+            reservations_waiting=settings.reservations_waiting,
+        )
+        executor = commits.executor = Executor(
+            machine,
+            self._client,
+            workers=settings.binds_in_flight,
+            may_act=self._keeper.valid,
+            changed=commits.changed,
+            rebase=commits.rebase,
+            metrics=self._metrics,
+        )
+        parts = Parts(machine, publisher=publisher, commits=commits, executor=executor)
+        return parts, events
+
+    async def _open(self, parts: Parts, watches: Watches, tenure: Tenure) -> None:
+        """Everything that must be true before the first commit."""
+        found = await self._ledger.install(tenure.epoch)
+        await watches.synced.wait()
+        opening = Opening(
+            parts.machine,
+            self._ledger,
+            self._client,
+            executor=parts.executor,
+            scheduler_names=self._settings.scheduler_name,
+        )
+        names = watches.bound_names or {}
+        await opening.run(found, clean=tenure.clean or tenure.first, names=names)
+        watches.bound_names = None
+        parts.commits.publish()
+        gc.collect()
+        gc.freeze()
+
+    def _sizes(self, parts: Parts) -> tuple[int, int]:
+        return len(parts.machine.cluster.nodes), len(parts.machine.cluster.pods)
+
+    async def _drain(self, parts: Parts, events: EventWriter | None) -> bool:
+        """Let binds in flight end; True if none is left."""
+        self._parts = None
+        whole = await parts.executor.drain(DRAIN_S)
+        await parts.commits.round()
+        if events is not None:
+            await events.drain(1.0)
+        return whole and not any(not binding.over for binding in parts.machine.bindings.values())
+
+    async def _keep_lease(self) -> None:
+        await self._keeper.run()
+        os._exit(LOST_EXIT_CODE)
+
+    async def _count(self, parts: Parts, events: EventWriter | None) -> None:
+        """Refresh the gauges."""
+        metrics, machine = self._metrics, parts.machine
+        dropped = 0
+        while True:
+            bindings = list(machine.bindings.values())
+            metrics.resolving.set(sum(binding.resolving for binding in bindings))
+            metrics.sequence.set(machine.cluster.sequence)
+            metrics.frozen_nodes.set(sum(node.frozen for node in machine.cluster.nodes.values()))
+            metrics.cache_size.labels("nodes").set(len(machine.cluster.nodes))
+            metrics.cache_size.labels("pods").set(len(machine.cluster.pods))
+            open_ones = sum(not binding.over for binding in bindings)
+            metrics.cache_size.labels("assumed_pods").set(open_ones)
+            metrics.reservations.labels("open").set(open_ones)
+            metrics.reservations.labels("bound").set(len(bindings) - open_ones)
+            if self._watches is not None:
+                metrics.watch_lag.set(self._watches.silence_s())
+            if events is not None:
+                metrics.events_dropped.inc(events.dropped - dropped)
+                dropped = events.dropped
+            for (verb, resource, code), count in self._client.usage.snapshot().items():
+                metrics.api_requests.labels(verb, resource, str(code)).set(count)
+            await asyncio.sleep(METRICS_EVERY_S)
+
+    def _leader(self) -> str:
+        leader = self._keeper.leader
+        return "" if leader is None else leader.address or leader.identity
+
+    def _lease_settings(self) -> LeaseSettings:
+        settings = self._settings
+        return LeaseSettings(
+            namespace=settings.lease_namespace,
+            name=settings.lease_name,
+            identity="",
+            address=settings.advertise or settings.listen,
+            duration_s=settings.lease_duration_s,
+            renew_deadline_s=settings.lease_renew_deadline_s,
+            retry_s=settings.lease_retry_s,
+        )
+
+
+async def first_of(*tasks: asyncio.Task[Any]) -> None:
+    """Wait for the first task to end; raise what it raised."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+async def cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """End tasks; what they raised is somebody else's business."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def owner_of(client: KubeClient, settings: BinderSettings) -> str:
+    """The ledger's owner: this cluster and this deployment (design §12.9).
+
+    Raises:
+        KubeRefused: the namespace kube-system cannot be read.
+    """
+    answer = await client.get("/api/v1/namespaces/kube-system")
+    if not answer.ok:
+        raise KubeRefused(
+            f"the API server at {client.url} answered {answer.status} to reading namespace "
+            "kube-system; the binder's role must allow get on namespaces",
+            status=answer.status,
+        )
+    uid = msgspec.json.decode(answer.body, type=ClusterName).metadata["uid"]
+    return f"{uid}:{settings.lease_namespace}/{settings.lease_name}"
+
+
+async def run(
+    settings: BinderSettings, *, stop: asyncio.Event, ready: asyncio.Event | None = None
+) -> None:
+    """Run a Binder until ``stop``; ``ready`` is set when it commits.
+
+    Raises:
+        OperatorError: it cannot start: credentials, API server, ledger, port.
+    """
+    path = settings.kubeconfig
+    config = await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
+    async with KubeClient(config) as client:
+        await client.check()
+        ledger = await Ledger.open(settings.redis_url, owner=await owner_of(client, settings))
+        try:
+            process = BinderProcess(settings, client=client, ledger=ledger)
+            await process.run(stop=stop, ready=ready)
+        finally:
+            await ledger.close()

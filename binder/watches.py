@@ -1,0 +1,134 @@
+"""The Binder's watches: nodes, pods that are on nodes, namespaces; decoded and told to the
+machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from binder.bindings import Binding
+from binder.machine import Machine
+from stretto.kube.client import KubeClient
+from stretto.kube.reflections import Event, EventKind
+from stretto.kube.reflector import Reflector
+from stretto.model.errors import OperatorError
+from stretto.model.objects import Node, ObjectMeta, Pod
+from stretto.model.shape import Shape
+from stretto.model.shaping import ShapeMaker
+from stretto.snapshot.node_rows import node_row_of
+
+logger = logging.getLogger(__name__)
+
+BOUND_PODS = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Namespace(msgspec.Struct):
+    """A namespace: name and labels."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Watches:
+    """See the module docstring; ``run`` is its task."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        client: KubeClient,
+        *,
+        changed: Callable[[], None],
+        resolve: Callable[[Binding], None],
+    ) -> None:
+        self._machine = machine
+        self._changed = changed
+        self._resolve = resolve
+        self._maker = ShapeMaker()
+        self.bound_names: dict[str, tuple[str, str]] | None = {}
+        """Uid → (namespace, name) of bound pods until the Binder has opened; None after."""
+        self.synced = asyncio.Event()
+        """All first lists are complete."""
+        self._unsynced = 3
+        self._nodes: Reflector[Node] = Reflector(client, "/api/v1/nodes", kind=Node)
+        self._pods: Reflector[Pod] = Reflector(
+            client, "/api/v1/pods", kind=Pod, params={"fieldSelector": BOUND_PODS}
+        )
+        self._namespaces: Reflector[Namespace] = Reflector(
+            client, "/api/v1/namespaces", kind=Namespace
+        )
+
+    def silence_s(self) -> float:
+        """Seconds since the quietest watch was heard."""
+        reflectors = (self._nodes, self._pods, self._namespaces)
+        return time.monotonic() - min(reflector.heard_at for reflector in reflectors)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(self._nodes, self._node))
+            group.create_task(self._follow(self._pods, self._pod))
+            group.create_task(self._follow(self._namespaces, self._namespace))
+
+    async def _follow(self, reflector: Reflector, take: Callable[[Event], None]) -> None:  # type: ignore[type-arg]
+        first = True
+        async for batch in reflector.run():
+            for event in batch:
+                if event.kind is EventKind.SYNCED:
+                    if first:
+                        first = False
+                        self._unsynced -= 1
+                        if not self._unsynced:
+                            self.synced.set()
+                elif event.kind is EventKind.UNREADABLE:
+                    logger.warning("%s %s: %s", event.namespace, event.name, event.problem)
+                else:
+                    take(event)
+            self._changed()
+
+    def _node(self, event: Event[Node]) -> None:
+        machine = self._machine
+        if event.kind is EventKind.DELETED:
+            orphans = machine.node_gone(event.uid)
+        else:
+            assert event.new is not None
+            try:
+                orphans = machine.node_seen(node_row_of(event.new))
+            except OperatorError as error:
+                logger.warning("node %s takes no pods: %s", event.name, error)
+                orphans = machine.node_gone(event.uid)
+        for binding in orphans:
+            self._resolve(binding)
+
+    def _pod(self, event: Event[Pod]) -> None:
+        pod, uid = event.new, event.uid
+        if event.kind is EventKind.DELETED or pod is None or pod.ended:
+            self._machine.pod_gone(uid)
+            if self.bound_names is not None:
+                self.bound_names.pop(uid, None)
+            return
+        node_name = pod.spec.node_name or ""
+        if not node_name:
+            return
+        if self.bound_names is not None:
+            self.bound_names[uid] = (event.namespace, event.name)
+        shape: Shape | None = None
+        if self._machine.needs_shape(uid, node_name):
+            try:
+                keys = self._machine.cluster.label_keys
+                shape = self._maker.shape_of(pod, label_keys=keys, placed=True)
+            except OperatorError as error:
+                # Without its amounts the node's room is not known: take nothing more there.
+                logger.warning("pod %s/%s: %s", event.namespace, event.name, error)
+                self._machine.cluster.freeze(self._machine.cluster.node_uid_of(node_name))
+                return
+        self._machine.pod_seen(uid, node_name=node_name, shape=shape)
+
+    def _namespace(self, event: Event[Namespace]) -> None:
+        if event.kind is EventKind.DELETED:
+            self._machine.cluster.namespace_gone(event.name)
+        elif event.new is not None:
+            labels = event.new.metadata.labels or {}
+            self._machine.cluster.namespace_seen(event.name, labels)
