@@ -20,6 +20,8 @@ from stretto.workload.settings import LoadSettings
 
 TICK_S = 0.25
 MAX_REASONS = 50
+LAST_WORD_S = 1.0
+ROOM_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,14 +177,16 @@ class LoadRun:
 
     def _settled(self, stop: asyncio.Event) -> bool:
         """Nothing more is to be expected: all pods are bound or told why, or silence."""
-        counts = self.observations.counts
-        quiet = self.clock() - self.observations.last_news
+        seen = self.observations
+        quiet = self.clock() - seen.last_news
         if stop.is_set() or quiet >= self.settings.settle_s:
             return True
+        if not seen.counts.waiting:
+            # The kubelets' word on the last pods is still to come.
+            return self.clock() - seen.last_bound >= min(LAST_WORD_S, self.settings.settle_s)
         # Pods that were told why may still find room when others end: give them a moment.
-        return not counts.waiting or (
-            counts.told == counts.waiting and quiet >= min(3.0, self.settings.settle_s)
-        )
+        all_told = seen.counts.told == seen.counts.waiting
+        return all_told and quiet >= min(ROOM_S, self.settings.settle_s)
 
     async def clean_up(self) -> None:
         """Delete the pods and nodes of the run."""

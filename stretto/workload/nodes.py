@@ -46,25 +46,37 @@ async def create_nodes(
     """
     source = iter(nodes)
     made = 0
+    problems: list[str] = []
 
     async def worker() -> None:
         nonlocal made
         for node in source:
-            name = node["metadata"]["name"]
-            try:
-                answer = await client.post("/api/v1/nodes", node)
-                if answer.status == 409:
-                    continue
-                if answer.ok and b"node.kubernetes.io/not-ready" in answer.body:
-                    spec = {"spec": {"taints": node["spec"].get("taints")}}
-                    answer = await client.patch(f"/api/v1/nodes/{name}", spec, content_type=MERGE)
-            except KubeError as error:
-                raise TraceError(f"node {name}: {error}") from None
-            if not answer.ok:
-                raise TraceError(f"node {name} was refused: {answer.status} {answer.text}")
-            made += 1
+            problem = await _create_node(client, node)
+            if problem is None:
+                made += 1
+            elif problem:
+                problems.append(f"node {node['metadata']['name']} {problem}")
+            if problems:
+                return
 
     async with asyncio.TaskGroup() as group:
         for _ in range(concurrency):
             group.create_task(worker())
+    if problems:
+        raise TraceError(problems[0])
     return made
+
+
+async def _create_node(client: KubeClient, node: dict[str, Any]) -> str | None:
+    """None if it was created, "" if it was there already, else what went wrong."""
+    name = node["metadata"]["name"]
+    try:
+        answer = await client.post("/api/v1/nodes", node)
+        if answer.status == 409:
+            return ""
+        if answer.ok and b"node.kubernetes.io/not-ready" in answer.body:
+            spec = {"spec": {"taints": node["spec"].get("taints")}}
+            answer = await client.patch(f"/api/v1/nodes/{name}", spec, content_type=MERGE)
+    except KubeError as error:
+        return f"could not be created: {error}"
+    return None if answer.ok else f"was refused: {answer.status} {answer.text}"

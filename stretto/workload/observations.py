@@ -16,7 +16,16 @@ import msgspec
 
 from stretto.model.objects import ObjectMeta, PodCondition
 
-KUBELET_REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Admission")
+KUBELET_REFUSALS = (
+    "OutOf",
+    "UnexpectedAdmissionError",
+    "AdmissionDenied",
+    "NodeAffinity",
+    "NodeName",
+    "NodePorts",
+    "TaintToleration",
+    "TopologyAffinityError",
+)
 """Beginnings of the reasons with which a kubelet turns away a pod that was bound to it."""
 
 
@@ -90,6 +99,8 @@ class Observations:
         self.counts = Counts()
         self.last_news = 0.0
         """When something about a pod last changed."""
+        self.last_bound = 0.0
+        """When a pod was last seen bound."""
 
     def _sight(self, name: str) -> Sight:
         found = self.pods.get(name)
@@ -144,7 +155,7 @@ class Observations:
             sight.decided = now
         self._no_longer_waiting(sight)
         self.counts.bound += 1
-        self.last_news = now
+        self.last_news = self.last_bound = now
         return True
 
     def _not_scheduled(self, sight: Sight, conditions: list[PodCondition], now: float) -> None:
