@@ -1,13 +1,13 @@
 """The ledger on a Redis or Valkey server: one script, one call in flight, one number a call.
 
-A call that gets no answer is an unknown call: it may have been executed. It is therefore sent again
-under the same
-sequence number, and the script answers a repeated number from its stored reply. So every operation
-happens once, and an
-acknowledged call that the server has lost since (a truncated append-only file, a failover,
-FLUSHALL) shows as a gap at
-the very next one (reliability I12). redis-py's own retries are off: they would do the same without
-a number.
+A call that gets no answer is an *unknown* call: it may have been executed, or may be yet, when the
+server wakes up. It is sent again under the same number, and the script answers a repeated number
+from its stored reply, so that each call happens once; a copy that arrives late is a gap to the
+script and changes nothing. If no answer comes at all, the call stays open and the next one sends
+it again first. An acknowledged call that the server has lost since (a truncated append-only file, a
+failover, FLUSHALL) shows as a gap at the very next one (reliability I12). redis-py's own retries
+are off: they would send a call twice without a number. Its encoder, pool and instrumentation cost
+more than the script does, so calls go over one of its connections, packed by hiredis.
 """
 
 from __future__ import annotations
@@ -15,18 +15,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.resources
+import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import hiredis
 import msgspec
 import redis.asyncio
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
+    AuthorizationError,
     ConnectionError,  # noqa: A004 (redis' own, not the built-in)
     NoScriptError,
     RedisError,
@@ -37,14 +42,16 @@ from redis.exceptions import (
 from stretto.ledger.requests import (
     Names,
     ReserveRequest,
+    TransitionRequest,
     chunks,
     decode,
     encode,
     entry_of,
-    nodes_body,
+    node_fields,
+    nodes_rows,
+    pod_fields,
     reserve_replies,
     sums_of,
-    transition_body,
 )
 from stretto.ledger.types import (
     SCHEMA,
@@ -52,6 +59,7 @@ from stretto.ledger.types import (
     LedgerEntry,
     LedgerFenced,
     LedgerGap,
+    LedgerMember,
     LedgerOp,
     LedgerRefused,
     LedgerUnavailable,
@@ -60,46 +68,83 @@ from stretto.ledger.types import (
     ReserveReply,
 )
 
+logger = logging.getLogger(__name__)
+
 CALL_TIMEOUT_S = 2.0
 RESENDS = 3
+FIRST_PAUSE_S = 0.05
+"""Before the first re-send; four times as long before each further one."""
 CHUNK = 500
 """Rows a call when many are written at once (rebuild); keeps a call in the low milliseconds."""
+SCAN_COUNT = 1000
 
 SCRIPT = importlib.resources.files("stretto.ledger").joinpath("ledger.lua").read_bytes()
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest()
+PARTS = ("meta", "nodes", "open", "bound", "units")
 
 
 def safe_url(url: str) -> str:
     """The address without credentials, for messages."""
     parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        port = ""
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A numbered call that has no answer yet."""
+
+    packed: bytes
+    names: int
+    """Resource names that the ledger knows once it is answered."""
 
 
 class Ledger:
     """See the module docstring. Made by :meth:`open`; not for concurrent use."""
 
-    def __init__(self, server: redis.asyncio.Redis, *, url: str, owner: str) -> None:
+    def __init__(
+        self,
+        server: redis.asyncio.Redis,
+        *,
+        url: str,
+        owner: str,
+        first_pause_s: float = FIRST_PAUSE_S,
+    ) -> None:
         self._server = server
+        self._connection: AbstractConnection | None = None
         self.where = safe_url(url)
         self.owner = owner
-        prefix = f"{{stretto:{owner}}}"
-        self._keys = [f"{prefix}:{part}".encode() for part in ("meta", "nodes", "pods", "units")]
+        self._keys = {part: f"{{stretto:{owner}}}:{part}".encode() for part in PARTS}
+        self._first_pause_s = first_pause_s
         self._names = Names()
-        self._generation = ""
         self._epoch = 0
+        self._stamp = ""
         self._sequence = 0
         self._busy = False
+        self._open: _Open | None = None
         self.call_seconds = 0.0
-        """Time of the last call, for the metric."""
+        """Seconds of the last exchange with the server, for the metric."""
+        self.resends = 0
+        """Calls that were sent again for want of an answer."""
 
     @classmethod
-    async def open(cls, url: str, *, owner: str, timeout_s: float = CALL_TIMEOUT_S) -> Ledger:
+    async def open(
+        cls,
+        url: str,
+        *,
+        owner: str,
+        timeout_s: float = CALL_TIMEOUT_S,
+        first_pause_s: float = FIRST_PAUSE_S,
+    ) -> Ledger:
         """Connect and make sure that the server may hold a ledger.
 
         Raises:
             LedgerUnavailable: it does not answer.
-            LedgerRefused: the URL is malformed, or the server evicts keys.
+            LedgerRefused: the URL is malformed, the login is refused, or the server evicts keys,
+                is too old or a replica.
         """
         try:
             server = redis.asyncio.Redis.from_url(
@@ -113,7 +158,7 @@ class Ledger:
             raise LedgerRefused(
                 f"--redis-url {safe_url(url)}: {error}; use redis://host:port/db or unix://path"
             ) from None
-        ledger = cls(server, url=url, owner=owner)
+        ledger = cls(server, url=url, owner=owner, first_pause_s=first_pause_s)
         try:
             await ledger._check_server()
         except BaseException:
@@ -122,47 +167,63 @@ class Ledger:
         return ledger
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Let go of the connections."""
+        if self._connection is not None:
+            await self._server.connection_pool.release(self._connection)
+            self._connection = None
         await self._server.aclose()
 
     async def _check_server(self) -> None:
         try:
-            memory: dict[str, Any] = await self._server.info("memory")
-            server: dict[str, Any] = await self._server.info("server")
-        except AuthenticationError as error:
-            raise LedgerRefused(f"the ledger at {self.where} refuses our login: {error}") from None
+            info: dict[str, Any] = await self._server.info()
+        except (AuthenticationError, AuthorizationError) as error:
+            raise LedgerRefused(
+                f"the ledger at {self.where} refuses our login: {error}; "
+                "put user and password in --redis-url"
+            ) from None
         except (RedisError, OSError) as error:
             raise LedgerUnavailable(
-                f"the ledger at {self.where} does not answer ({error}); "
-                "check --redis-url and that the server runs"
+                f"{self._silent(error)}; check --redis-url and that the server runs"
             ) from None
-        policy = str(memory.get("maxmemory_policy", ""))
-        if policy != "noeviction":
-            raise LedgerRefused(
-                f"the server at {self.where} evicts keys (maxmemory-policy {policy}), which would "
-                "lose reservations in silence; set maxmemory-policy noeviction"
-            )
-        major = str(server.get("redis_version", "0")).split(".")[0]
-        if not major.isdigit() or int(major) < 7:
-            raise LedgerRefused(
-                f"the server at {self.where} is version {server.get('redis_version')}; "
-                "Redis 7.0 or any Valkey is needed"
+        if problem := server_problem(info):
+            raise LedgerRefused(f"the server at {self.where} {problem}")
+        if not int(info.get("aof_enabled", 1)):
+            logger.warning(
+                "the ledger at %s has no append-only file: each restart costs a rebuild; "
+                "set appendonly yes",
+                self.where,
             )
 
     def _silent(self, error: BaseException) -> str:
-        return f"the ledger at {self.where} does not answer: {error}"
+        return f"the ledger at {self.where} does not answer ({error})"
 
     # ------------------------------------------------------------------------------ the script
-    async def _evaluate(self, operation: bytes, *arguments: bytes) -> list[Any]:
+    def _pack(self, operation: str, *arguments: Any) -> bytes:
+        keys = self._keys.values()
+        packed: bytes = hiredis.pack_command(
+            ("EVALSHA", SCRIPT_SHA, len(keys), *keys, operation, *arguments)
+        )
+        return packed
+
+    async def _exchange(self, packed: bytes) -> list[Any]:
+        """One command and its answer. A connection on which either fails is closed with it, so
+        that a late answer never meets the next command."""
+        if self._connection is None:
+            pool = self._server.connection_pool
+            self._connection = await pool.get_connection()  # type: ignore[no-untyped-call]
+        assert self._connection is not None
+        await self._connection.send_packed_command(packed, check_health=False)
+        return list(await self._connection.read_response())
+
+    async def _evaluate(self, packed: bytes) -> list[Any]:
         """Run the script once; NOSCRIPT loads it."""
-        args = (*self._keys, operation, *arguments)
         began = time.perf_counter()
         try:
             try:
-                return list(await self._server.evalsha(SCRIPT_SHA, 4, *args))
+                return await self._exchange(packed)
             except NoScriptError:
                 await self._server.script_load(SCRIPT)
-                return list(await self._server.evalsha(SCRIPT_SHA, 4, *args))
+                return await self._exchange(packed)
         except (ConnectionError, TimeoutError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
         except ResponseError as error:
@@ -171,40 +232,43 @@ class Ledger:
         finally:
             self.call_seconds = time.perf_counter() - began
 
-    async def _call(self, operation: bytes, body: list[Any], records: Sequence[bytes] = ()) -> Any:
+    async def _with_resends(self, packed: bytes) -> list[Any]:
+        for attempt in range(RESENDS):
+            try:
+                return await self._evaluate(packed)
+            except LedgerUnavailable:
+                await asyncio.sleep(self._first_pause_s * 4**attempt)
+                self.resends += 1
+        return await self._evaluate(packed)
+
+    async def _call(self, operation: str, *arguments: Any) -> bytes:
         """A numbered call, sent again under its number while no answer comes.
 
         Raises:
-            LedgerUnavailable: no answer after the re-sends; the number stays open, so that
-                the next call reports a gap and the owner rebuilds or re-installs.
+            LedgerUnavailable: no answer after the re-sends. Whether it happened is unknown; it
+                stays open, and the next call sends it again before its own.
         """
         assert not self._busy, "one ledger call in flight"
+        assert self._stamp, "install comes first"
         self._busy = True
         try:
+            if self._open is not None:
+                await self._settle(self._open)
             self._sequence += 1
-            names, known = self._names.header(), len(self._names.names)
-            header = encode([self._generation, self._epoch, self._sequence, names])
-            packed = encode(body)
-            reply = await self._with_resends(operation, header, packed, *records)
-            result = self._result(reply)
-            if names:
-                self._names.saved = known
-            return result
+            header = (self._stamp, str(self._sequence), self._names.header())
+            packed = self._pack(operation, *header, *arguments)
+            self._open = _Open(packed, len(self._names.names))
+            return await self._settle(self._open)
         finally:
             self._busy = False
 
-    async def _with_resends(self, operation: bytes, *arguments: bytes) -> list[Any]:
-        for attempt in range(RESENDS):
-            try:
-                return await self._evaluate(operation, *arguments)
-            except LedgerUnavailable:
-                await asyncio.sleep(0.05 * 4**attempt)
-        return await self._evaluate(operation, *arguments)
-
-    def _result(self, reply: list[Any]) -> Any:
+    async def _settle(self, call: _Open) -> bytes:
+        reply = await self._with_resends(call.packed)
+        self._open = None
         word = reply[0]
         if word == b"ok":
-            return decode(reply[1])
+            self._names.saved = max(self._names.saved, call.names)
+            return bytes(reply[1])
         if word == b"fenced":
             raise LedgerFenced(
                 f"the ledger at {self.where} belongs to epoch {reply[1].decode()} now, "
@@ -215,19 +279,30 @@ class Ledger:
                 f"the ledger at {self.where} is at call {reply[1].decode()}, we at "
                 f"{self._sequence}: it lost writes that it had acknowledged"
             )
+        assert word == b"lost", reply
         raise LedgerGap(f"the ledger at {self.where} was emptied or replaced")
 
     # ------------------------------------------------------------------------------ operations
     async def install(self, epoch: int, *, force_rebuild: bool = False) -> InstallReply:
         """Take the ledger for an epoch; ``force_rebuild`` empties it and begins a new generation.
 
+        A ledger that was not intact is to be filled from the truth (:meth:`set_nodes`, then
+        adopting :meth:`transition` steps); it counts as intact for a successor once
+        :meth:`opened` or the first :meth:`reserve` has said so.
+
         Raises:
             LedgerFenced: a later epoch has it.
             LedgerRefused: it belongs to another owner or another schema.
             LedgerUnavailable: no answer.
         """
-        header = encode([self.owner, SCHEMA, epoch, uuid.uuid4().hex, force_rebuild])
-        reply = await self._with_resends(b"install", header, encode([]))
+        assert not self._busy, "one ledger call in flight"
+        token, force = uuid.uuid4().hex, str(int(force_rebuild))
+        packed = self._pack("install", self.owner, str(SCHEMA), str(epoch), token, force)
+        self._busy = True
+        try:
+            reply = await self._with_resends(packed)
+        finally:
+            self._busy = False
         if reply[0] == b"refused":
             found = f"{reply[1].decode()} {reply[2].decode()}"
             raise LedgerRefused(
@@ -239,51 +314,107 @@ class Ledger:
                 f"the ledger at {self.where} has been taken by epoch {reply[1].decode()}, "
                 f"ours is {epoch}"
             )
-        self._generation, self._epoch, self._sequence = reply[1].decode(), epoch, 0
-        self._names = Names(msgspec.json.decode(reply[5], type=list[str]) if reply[5] else ())
-        return InstallReply(self._generation, bool(reply[2]), int(reply[3]), int(reply[4]))
+        generation, intact, previous, waiting = decode(reply[1])
+        self._stamp = f"{generation} {epoch} {token}"
+        self._epoch, self._sequence, self._open = epoch, 0, None
+        self._names = Names(msgspec.json.decode(reply[2], type=list[str]) if reply[2] else ())
+        return InstallReply(generation, bool(intact), previous, waiting)
+
+    async def opened(self) -> None:
+        """The rebuild has ended: a successor may take the ledger as it is."""
+        await self._call("opened")
+
+    async def rebuild(
+        self, *, nodes: Sequence[NodeAccount], entries: Iterable[LedgerEntry]
+    ) -> InstallReply:
+        """Empty the ledger and fill it with the accounts and entries that are true.
+
+        Raises:
+            LedgerFenced, LedgerGap, LedgerUnavailable: see the classes. Do it again then.
+        """
+        reply = await self.install(self._epoch, force_rebuild=True)
+        await self.set_nodes(nodes)
+        await self.transition([_adoption(entry) for entry in entries])
+        await self.opened()
+        return reply
 
     async def reserve(self, units: Sequence[LedgerUnit]) -> list[ReserveReply]:
         """Reserve each unit whole or not at all, in order, later ones seeing earlier grants.
 
+        64 units a call is the knee: a call of more makes others wait longer for little gain.
+
         Raises:
-            LedgerFenced, LedgerGap, LedgerUnavailable: see the classes.
+            LedgerFenced, LedgerGap, LedgerUnavailable: see the classes. After
+            LedgerUnavailable, asking again for the same attempts is safe.
         """
+        if not units:
+            return []
         request = ReserveRequest(units, self._names, epoch=self._epoch)
-        reply = await self._call(b"reserve", request.body, request.records)
-        return reserve_replies(reply, self._names)
+        reply = await self._call("reserve", *request.arguments())
+        return reserve_replies(decode(reply), self._names, count=len(units))
 
     async def transition(self, ops: Sequence[LedgerOp]) -> list[bool]:
         """Move reservations on; True where the step applied (a repeated one does not)."""
         applied: list[bool] = []
         for part in chunks(ops, CHUNK):
-            reply = await self._call(b"transition", transition_body(part, self._names))
-            applied += [bool(flag) for flag in reply]
+            request = TransitionRequest(part, self._names, epoch=self._epoch)
+            reply = await self._call("transition", *request.arguments())
+            applied += [digit == ord("1") for digit in reply]
         return applied
 
     async def set_nodes(self, changes: Sequence[NodeAccount], removed: Iterable[str] = ()) -> None:
-        """Add, change or remove node accounts; what entries use on them stays."""
-        gone = list(removed)
+        """Add, change or remove node accounts; what entries use on them stays counted."""
         for part in chunks(changes, CHUNK):
-            await self._call(b"nodes", nodes_body(part, (), self._names))
-        for part in chunks(gone, CHUNK):
-            await self._call(b"nodes", nodes_body((), part, self._names))
+            await self._call("nodes", encode([nodes_rows(part, self._names), []]))
+        for part in chunks(list(removed), CHUNK):
+            await self._call("nodes", encode([[], part]))
 
     # --------------------------------------------------------------------------------- reading
-    async def _records(self, key: bytes) -> AsyncIterator[tuple[str, list[Any]]]:
+    async def _records(
+        self, part: str, decoder: Callable[[bytes], list[Any]]
+    ) -> AsyncIterator[tuple[str, list[Any]]]:
         try:
-            async for field, value in self._server.hscan_iter(key, count=1000):
-                yield field.decode(), decode(value)
+            async for field, value in self._server.hscan_iter(self._keys[part], count=SCAN_COUNT):
+                yield field.decode(), decoder(value)
         except (RedisError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
 
-    async def entries(self) -> list[LedgerEntry]:
-        """All reservations. Consistent only while nobody else writes, as under our epoch."""
-        found = {uid: record async for uid, record in self._records(self._keys[2])}
+    async def entries(self, *, open_only: bool = False) -> list[LedgerEntry]:
+        """All reservations, or those that are not BOUND.
+
+        Consistent only while nobody writes, as after our own install. A scan may name a record
+        twice, never miss one that is there throughout.
+        """
+        found: dict[str, list[Any]] = {}
+        for part in ("open",) if open_only else ("open", "bound"):
+            found |= {uid: record async for uid, record in self._records(part, pod_fields)}
         return [entry_of(uid, record, self._names) for uid, record in found.items()]
 
     async def node_sums(self) -> dict[str, dict[str, int]]:
-        """Amounts that entries use, per node uid."""
+        """Amounts that entries use, per node uid (nodes without an account too, while in use)."""
         return {
-            uid: sums_of(record, self._names) async for uid, record in self._records(self._keys[1])
+            uid: sums_of(record, self._names)
+            async for uid, record in self._records("nodes", node_fields)
         }
+
+
+def server_problem(info: dict[str, Any]) -> str:
+    """Why a server must not hold a ledger, from its INFO; empty if it may."""
+    policy = str(info.get("maxmemory_policy", ""))
+    if policy != "noeviction":
+        return (
+            f"evicts keys (maxmemory-policy {policy}), which would lose reservations in silence; "
+            "set maxmemory-policy noeviction"
+        )
+    version = str(info.get("redis_version", "0"))
+    major = version.split(".")[0]
+    if not major.isdigit() or int(major) < 7:
+        return f"is version {version}; Redis 7.0 or any Valkey is needed"
+    if info.get("role", "master") != "master":
+        return "is a replica, which takes no writes; give the primary's address in --redis-url"
+    return ""
+
+
+def _adoption(entry: LedgerEntry) -> LedgerOp:
+    member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
+    return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)

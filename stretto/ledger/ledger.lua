@@ -1,284 +1,456 @@
 #!lua
--- The ledger's one script. KEYS: meta, nodes, pods, units (one hash tag). ARGV: operation, msgpack header, msgpack body.
+-- The ledger's one script. KEYS: meta, nodes, open, bound, units (one hash tag). ARGV: operation, then as each says.
 --
--- Order in every call: generation and epoch, then the writer's sequence (a repeated number is answered from the stored
--- reply, a gap is refused), then the operation, which decides everything before its first write. Scripts are isolated
--- but not transactional: an error after the first write would leave it in place, so nothing after it can fail.
--- Numbers are doubles: every amount is below 2^53 and every sum is checked against it.
+-- Order in every numbered call: stamp (generation, epoch, writer), then the writer's sequence (the last number again is
+-- answered from the stored reply, any other but the next is a gap), then the operation, which decides everything before
+-- its first write. Scripts are isolated but not transactional: an error after the first write would leave it in place,
+-- so nothing after it can fail. Numbers are doubles: amounts and sums stay below 2^53.
 --
--- Records, packed: node {flags, name, {rid, allocatable, used, foreign}*}; pod {node, unit, attempt epoch, attempt
--- number, binder epoch, resourceVersion, state, {rid, amount}*}; unit {attempt epoch, number, kind, node, rid}.
-local META, NODES, PODS, UNITS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local GRANTED, NO_FIT, SUPERSEDED, HELD, NODE_MISSING, FLAGGED = 1, 2, 3, 4, 5, 6
-local RESERVED, BINDING, BOUND = 1, 2, 3
+-- Records
+--   node  struct of doubles: flags, {rid, allocatable, used, foreign}*
+--   pod   one character of state, then msgpack {node, unit ('' = the pod's own uid), attempt epoch, attempt number,
+--         resourceVersion, binder epoch, {rid, amount}*}; in `open` until it is BOUND, then in `bound`
+--   unit  msgpack {attempt epoch, attempt number} if that was granted, else with {kind, node, rid} behind
+-- A removed node on which something is reserved stays as REMOVED until the last of it is freed, so that `used` is
+-- always the sum of the pods' amounts.
+local META, NODES, OPEN, BOUND, UNITS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local NO_FIT, SUPERSEDED, HELD, NODE_MISSING, FLAGGED = 2, 3, 4, 5, 6
+local FROZEN_FLAG, REMOVED_FLAG = 1, 2
+local RESERVED_BYTE, BOUND_BYTE = 49, 51
 local MAX = 9007199254740991
+local SLICE = 1000 -- unpack() takes some 8,000 values
 local pack, unpack_message = cmsgpack.pack, cmsgpack.unpack
 local operation = ARGV[1]
-local header, body = unpack_message(ARGV[2]), unpack_message(ARGV[3])
 
 local function text(number) return string.format('%.0f', number) end
 
-local function read(key, names)
+-- Values of the named fields, by index; false where there is none.
+local function fetch(key, names)
+  local count = #names
+  if count == 0 then return {} end
+  if count <= SLICE then return redis.call('HMGET', key, unpack(names)) end
   local found = {}
-  for first = 1, #names, 1000 do
-    local last = math.min(first + 999, #names)
-    local values = redis.call('HMGET', key, unpack(names, first, last))
-    for i = first, last do
-      local value = values[i - first + 1]
-      if value then found[names[i]] = unpack_message(value) end
-    end
+  for first = 1, count, SLICE do
+    local last = math.min(first + SLICE - 1, count)
+    local part = redis.call('HMGET', key, unpack(names, first, last))
+    for i = 1, #part do found[first + i - 1] = part[i] end
   end
   return found
 end
 
-local function write(key, records, dirty)
-  local args, removed = {}, {}
-  local function flush()
-    if #args > 0 then redis.call('HSET', key, unpack(args)) args = {} end
-    if #removed > 0 then redis.call('HDEL', key, unpack(removed)) removed = {} end
+-- HSET of the (name, value) pairs args[first .. last].
+local function store(key, args, first, last)
+  for i = first, last, 2 * SLICE do
+    redis.call('HSET', key, unpack(args, i, math.min(i + 2 * SLICE - 1, last)))
   end
-  for name in pairs(dirty) do
-    if records[name] then
-      args[#args + 1] = name
-      args[#args + 1] = pack(records[name])
-    else
-      removed[#removed + 1] = name
-    end
-    if #args >= 2000 or #removed >= 1000 then flush() end
-  end
-  flush()
 end
 
--- HSET of (name, packed record) pairs.
-local function set(key, pairs_)
-  for first = 1, #pairs_, 2000 do
-    redis.call('HSET', key, unpack(pairs_, first, math.min(first + 1999, #pairs_)))
+local function drop(key, names)
+  for i = 1, #names, SLICE do
+    redis.call('HDEL', key, unpack(names, i, math.min(i + SLICE - 1, #names)))
   end
 end
+
+local formats = {}
+local function format_of(count)
+  local format = formats[count]
+  if not format then
+    format = '<' .. string.rep('d', count)
+    formats[count] = format
+  end
+  return format
+end
+
+local function read_node(packed)
+  local node = {struct.unpack(format_of(#packed / 8), packed)}
+  node[#node] = nil -- the position behind the last value
+  return node
+end
+
+local function pack_node(node) return struct.pack(format_of(#node), unpack(node)) end
 
 local function slot(node, rid)
-  for i = 3, #node, 4 do if node[i] == rid then return i end end
+  for i = 2, #node, 4 do if node[i] == rid then return i end end
 end
 
--- Room taken in `node` by `lines` (pairs from index `first`): the rid that does not fit, or nil.
-local function misfit(node, lines, first)
-  for i = first, #lines, 2 do
-    local at = slot(node, lines[i])
-    if lines[i + 1] > 0 then
+-- The rid of `lines` that does not fit on `node`, or nil.
+local function misfit(node, lines)
+  for i = 1, #lines, 2 do
+    local amount = lines[i + 1]
+    if amount > 0 then
+      local at = slot(node, lines[i])
       if not at then return lines[i] end
-      local sum = node[at + 2] + lines[i + 1]
-      if sum + node[at + 3] > node[at + 1] or sum > MAX then return lines[i] end
+      local sum = node[at + 2] + amount
+      if sum > MAX or sum + node[at + 3] > node[at + 1] then return lines[i] end
     end
   end
+end
+
+local function ensure(node, rid)
+  local at = slot(node, rid)
+  if not at then
+    at = #node + 1
+    node[at], node[at + 1], node[at + 2], node[at + 3] = rid, 0, 0, 0
+  end
+  return at
 end
 
 local function book(node, lines, first, sign)
   for i = first, #lines, 2 do
-    local at = slot(node, lines[i])
-    if not at then
-      at = #node + 1
-      node[at], node[at + 1], node[at + 2], node[at + 3] = lines[i], 0, 0, 0
-    end
+    local at = ensure(node, lines[i])
     node[at + 2] = node[at + 2] + sign * lines[i + 1]
   end
 end
 
+local function unused(node)
+  for i = 4, #node, 4 do if node[i] ~= 0 then return false end end
+  return true
+end
+
+-- HSET and HDEL of the touched nodes of a table uid -> node or nil.
+local function write_nodes(nodes, dirty)
+  local args, gone = {}, {}
+  for uid in pairs(dirty) do
+    local node = nodes[uid]
+    if node and (node[1] ~= REMOVED_FLAG or not unused(node)) then
+      args[#args + 1] = uid
+      args[#args + 1] = pack_node(node)
+    else
+      gone[#gone + 1] = uid
+    end
+  end
+  store(NODES, args, 1, #args)
+  drop(NODES, gone)
+end
+
+local function fetch_nodes(wanted)
+  local uids, nodes = {}, {}
+  for uid in pairs(wanted) do uids[#uids + 1] = uid end
+  local found = fetch(NODES, uids)
+  for i = 1, #uids do if found[i] then nodes[uids[i]] = read_node(found[i]) end end
+  return nodes
+end
+
 -- ------------------------------------------------------------------------------------------------ install
 if operation == 'install' then
-  -- header: owner, schema, epoch, fresh generation, force
-  local owner, schema, epoch, generation, force = header[1], header[2], header[3], header[4], header[5]
-  local meta = redis.call('HMGET', META, 'owner', 'schema', 'generation', 'epoch', 'names')
-  local intact = meta[3] and not force
+  -- ARGV: owner, schema, epoch, token (names the writer, and the generation if a new one begins), force
+  local owner, schema, epoch, token, force = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
+  local meta = redis.call('HMGET', META, 'owner', 'schema', 'generation', 'epoch', 'state', 'token', 'names', 'answer')
   if meta[1] and meta[1] ~= owner then return {'refused', 'owner', meta[1]} end
-  if meta[2] and meta[2] ~= text(schema) then return {'refused', 'schema', meta[2]} end
+  if meta[2] and meta[2] ~= schema then return {'refused', 'schema', meta[2]} end
+  if meta[6] == token then return {'ok', meta[8], meta[7]} end
   local previous = tonumber(meta[4] or '0')
-  if epoch < previous then return {'fenced', text(previous)} end
-  local open = intact and redis.call('HLEN', PODS) or 0
-  if not intact then
-    redis.call('DEL', NODES, PODS, UNITS)
-    redis.call('HSET', META, 'names', '')
-  end
-  redis.call('HSET', META, 'owner', owner, 'schema', text(schema), 'epoch', text(epoch), 'seq', '0',
-    'generation', intact and meta[3] or generation, 'reply', '')
-  return {'ok', intact and meta[3] or generation, intact and 1 or 0, text(previous), text(open),
-    intact and meta[5] or ''}
+  if epoch < previous then return {'fenced', meta[4]} end
+  local intact = meta[3] and meta[5] == 'OPEN' and not force
+  local generation = intact and meta[3] or token
+  local open = intact and redis.call('HLEN', OPEN) or 0
+  local names = intact and meta[7] or ''
+  local answer = pack({generation, intact and 1 or 0, previous, open})
+  if not intact then redis.call('UNLINK', NODES, OPEN, BOUND, UNITS) end
+  redis.call('HSET', META, 'owner', owner, 'schema', schema, 'generation', generation, 'epoch', ARGV[4],
+    'state', intact and 'OPEN' or 'REBUILD', 'token', token, 'names', names, 'answer', answer,
+    'stamp', generation .. ' ' .. ARGV[4] .. ' ' .. token, 'seq', '0', 'reply', '')
+  return {'ok', answer, names}
 end
 
 -- ------------------------------------------------------------------------------------------------- prologue
--- header: generation, epoch, sequence, names (packed list, or '' when unchanged)
-local meta = redis.call('HMGET', META, 'generation', 'epoch', 'seq', 'reply')
-if not meta[1] or meta[1] ~= header[1] then return {'lost'} end
-if tonumber(meta[2]) ~= header[2] then return {'fenced', meta[2]} end
-local sequence = tonumber(meta[3])
-if header[3] == sequence then return {'ok', meta[4]} end
-if header[3] ~= sequence + 1 then return {'gap', meta[3]} end
-local epoch = header[2]
+-- ARGV of every numbered call: operation, stamp, sequence, names (JSON list, '' when unchanged), then its own
+local stamp, seq = ARGV[2], tonumber(ARGV[3])
+local meta = redis.call('HMGET', META, 'stamp', 'seq', 'state')
+if meta[1] ~= stamp then
+  if not meta[1] then return {'lost'} end
+  local generation, epoch, writer = string.match(meta[1], '^(%S+) (%S+) (%S+)$')
+  local our_generation, our_epoch, our_writer = string.match(stamp, '^(%S+) (%S+) (%S+)$')
+  if tonumber(epoch) > tonumber(our_epoch) then return {'fenced', epoch} end
+  if epoch == our_epoch and writer ~= our_writer then return {'fenced', epoch} end
+  return {'lost'}
+end
+local last = tonumber(meta[2])
+if seq == last then return {'ok', redis.call('HGET', META, 'reply')} end
+if seq ~= last + 1 then return {'gap', meta[2]} end
+local state = meta[3]
 
 local function finish(reply)
-  local packed = pack(reply)
-  redis.call('HSET', META, 'seq', text(header[3]), 'reply', packed)
-  if header[4] ~= '' then redis.call('HSET', META, 'names', header[4]) end
-  return {'ok', packed}
+  redis.call('HSET', META, 'seq', ARGV[3], 'reply', reply)
+  if ARGV[4] ~= '' then redis.call('HSET', META, 'names', ARGV[4]) end
+  return {'ok', reply}
 end
 
 -- -------------------------------------------------------------------------------------------------- reserve
 if operation == 'reserve' then
-  -- body: {lines*, units*}; lines: {rid, amount}*; unit: {unit, attempt epoch, attempt number, {pod, node, lines}*}.
-  -- From ARGV[4] on, for each unit: its record if it is granted, then a record for each member, packed by the client.
-  local all_lines, proposals = body[1], body[2]
-  local unit_ids, pod_ids, node_ids, seen = {}, {}, {}, {}
-  for index, unit in ipairs(proposals) do
-    unit_ids[index] = unit[1]
-    for i = 4, #unit, 3 do
-      pod_ids[#pod_ids + 1] = unit[i]
-      local node = unit[i + 1]
-      if not seen[node] then seen[node] = true node_ids[#node_ids + 1] = node end
+  -- ARGV[5]: msgpack {units, members, nodes, then per unit: attempt epoch, number, members, (node index, lines index)*}
+  -- ARGV[6]: msgpack list of lines {rid, amount}*. From ARGV[7] on: node uids; (unit, its record if granted)*;
+  -- (pod, its record)*, packed by the client, because this script holds up everybody.
+  local numbers, all_lines = unpack_message(ARGV[5]), unpack_message(ARGV[6])
+  local unit_count, member_count, node_count = numbers[1], numbers[2], numbers[3]
+  local units_at = 7 + node_count
+  local pods_at = units_at + 2 * unit_count
+  local end_at = pods_at + 2 * member_count
+  local node_ids, unit_ids, pod_ids = {}, {}, {}
+  for i = 1, node_count do node_ids[i] = ARGV[6 + i] end
+  for i = 1, unit_count do unit_ids[i] = ARGV[units_at + 2 * i - 2] end
+  for i = 1, member_count do pod_ids[i] = ARGV[pods_at + 2 * i - 2] end
+  local packed_nodes, units = fetch(NODES, node_ids), fetch(UNITS, unit_ids)
+  local open, bound = fetch(OPEN, pod_ids), fetch(BOUND, pod_ids)
+  local nodes, dirty = {}, {}
+  for i = 1, node_count do nodes[i] = packed_nodes[i] and read_node(packed_nodes[i]) end
+  local new_units, new_pods = {}, {} -- of this batch: unit -> record, pod -> node index
+  local exceptions = {} -- {unit index, kind, node, rid or state, pod}*
+  local granted_all = true
+
+  -- What the unit is answered without looking at room: kind, node, rid or state, pod.
+  local function earlier(index, first, count, epoch, number)
+    local record = new_units[unit_ids[index]] or units[index]
+    if record then
+      local seen = unpack_message(record)
+      if seen[1] == epoch and seen[2] == number then return seen[3] or 1, seen[4] or '', seen[5] or 0, '' end
+      if seen[1] > epoch or (seen[1] == epoch and seen[2] > number) then return SUPERSEDED, '', 0, '' end
+    end
+    for i = first, first + count - 1 do
+      local held, pod = open[i] or bound[i], pod_ids[i]
+      if held then return HELD, unpack_message(string.sub(held, 2))[1], string.byte(held) - 48, pod end
+      if new_pods[pod] then return HELD, node_ids[new_pods[pod]], 1, pod end
     end
   end
-  local units, pods, nodes = read(UNITS, unit_ids), read(PODS, pod_ids), read(NODES, node_ids)
-  local dirty_nodes, replies, unit_args, pod_args = {}, {}, {}, {}
 
-  local function decide(unit)
-    local stored = units[unit[1]]
-    if stored then
-      if stored[1] == unit[2] and stored[2] == unit[3] then return {stored[3], stored[4], stored[5]}, true end
-      if stored[1] > unit[2] or (stored[1] == unit[2] and stored[2] > unit[3]) then
-        return {SUPERSEDED, '', 0}, true
-      end
+  -- Books all members, or none and says why.
+  local function misplaced(at, count)
+    for i = at, at + 2 * count - 2, 2 do
+      local node = nodes[numbers[i]]
+      if not node or node[1] == REMOVED_FLAG then return NODE_MISSING, node_ids[numbers[i]], 0 end
+      if node[1] ~= 0 then return FLAGGED, node_ids[numbers[i]], 0 end
     end
-    for i = 4, #unit, 3 do
-      local held = pods[unit[i]]
-      if held then return {HELD, held[1], held[7]}, true end
-    end
-    for i = 5, #unit, 3 do
-      local node = nodes[unit[i]]
-      if not node then return {NODE_MISSING, unit[i], 0} end
-      if node[1] ~= 0 then return {FLAGGED, unit[i], 0} end
-    end
-    for i = 5, #unit, 3 do
-      local node, lines = nodes[unit[i]], all_lines[unit[i + 1]]
-      local rid = misfit(node, lines, 1)
+    for i = at, at + 2 * count - 2, 2 do
+      local node, lines = nodes[numbers[i]], all_lines[numbers[i + 1]]
+      local rid = misfit(node, lines)
       if rid then
-        for back = 5, i - 1, 3 do book(nodes[unit[back]], all_lines[unit[back + 1]], 1, -1) end
-        return {NO_FIT, unit[i], rid}
+        for back = at, i - 2, 2 do book(nodes[numbers[back]], all_lines[numbers[back + 1]], 1, -1) end
+        return NO_FIT, node_ids[numbers[i]], rid
       end
       book(node, lines, 1, 1)
     end
   end
 
-  local granted = {GRANTED, '', 0}
-  local next_arg = 4
-  for index, unit in ipairs(proposals) do
-    local reply, known = decide(unit)
-    local arg = next_arg
-    next_arg = next_arg + 1 + (#unit - 3) / 3
-    if not reply then
-      -- Later units of the batch see this one: its pods are held, its attempt is the last seen.
-      units[unit[1]] = {unit[2], unit[3], GRANTED, '', 0}
-      unit_args[#unit_args + 1] = unit[1]
-      unit_args[#unit_args + 1] = ARGV[arg]
-      for i = 4, #unit, 3 do
-        arg = arg + 1
-        pods[unit[i]] = {unit[i + 1], 0, 0, 0, 0, 0, RESERVED}
-        pod_args[#pod_args + 1] = unit[i]
-        pod_args[#pod_args + 1] = ARGV[arg]
-        dirty_nodes[unit[i + 1]] = true
-      end
-      reply = granted
-    elseif not known then
-      units[unit[1]] = {unit[2], unit[3], reply[1], reply[2], reply[3]}
-      unit_args[#unit_args + 1] = unit[1]
-      unit_args[#unit_args + 1] = pack(units[unit[1]])
-    end
-    replies[index] = reply
+  local unit_args, pod_args = {}, {} -- used once something was refused
+  local function keep_range(index, first)
+    for i = units_at, units_at + 2 * index - 3 do unit_args[#unit_args + 1] = ARGV[i] end
+    for i = pods_at, pods_at + 2 * first - 3 do pod_args[#pod_args + 1] = ARGV[i] end
   end
-  write(NODES, nodes, dirty_nodes)
-  set(PODS, pod_args)
-  set(UNITS, unit_args)
-  return finish(replies)
+
+  local at, first = 4, 1
+  for index = 1, unit_count do
+    local epoch, number, count = numbers[at], numbers[at + 1], numbers[at + 2]
+    at = at + 3
+    local unit_arg = units_at + 2 * index - 2
+    local kind, node, detail, pod = earlier(index, first, count, epoch, number)
+    local record = nil
+    if not kind then
+      kind, node, detail = misplaced(at, count)
+      record = kind and pack({epoch, number, kind, node, detail}) or ARGV[unit_arg + 1]
+      new_units[unit_ids[index]] = record
+    end
+    if kind and granted_all then
+      granted_all = false
+      keep_range(index, first)
+    end
+    if kind then
+      local n = #exceptions
+      exceptions[n + 1], exceptions[n + 2], exceptions[n + 3] = index, kind, node
+      exceptions[n + 4], exceptions[n + 5] = detail, pod or ''
+    end
+    if record and not granted_all then
+      unit_args[#unit_args + 1] = ARGV[unit_arg]
+      unit_args[#unit_args + 1] = record
+    end
+    if not kind then
+      for i = first, first + count - 1 do
+        local node_index = numbers[at + 2 * (i - first)]
+        new_pods[pod_ids[i]] = node_index
+        dirty[node_index] = true
+        if not granted_all then
+          pod_args[#pod_args + 1] = pod_ids[i]
+          pod_args[#pod_args + 1] = ARGV[pods_at + 2 * i - 1]
+        end
+      end
+    end
+    at = at + 2 * count
+    first = first + count
+  end
+
+  local node_args = {}
+  for index in pairs(dirty) do
+    node_args[#node_args + 1] = node_ids[index]
+    node_args[#node_args + 1] = pack_node(nodes[index])
+  end
+  store(NODES, node_args, 1, #node_args)
+  if granted_all then
+    store(UNITS, ARGV, units_at, pods_at - 1)
+    store(OPEN, ARGV, pods_at, end_at - 1)
+  else
+    store(UNITS, unit_args, 1, #unit_args)
+    store(OPEN, pod_args, 1, #pod_args)
+  end
+  if state ~= 'OPEN' then redis.call('HSET', META, 'state', 'OPEN') end
+  return finish(pack(exceptions))
 end
 
 -- ----------------------------------------------------------------------------------------------- transition
 if operation == 'transition' then
-  -- body: {code, uid, resourceVersion, node, unit, attempt epoch, attempt number, {rid, amount}*}*
-  local pod_ids, node_ids, seen = {}, {}, {}
-  for _, op in ipairs(body) do if op[1] ~= 5 then pod_ids[#pod_ids + 1] = op[2] end end
-  local pods = read(PODS, pod_ids)
-  local function want(node) if not seen[node] then seen[node] = true node_ids[#node_ids + 1] = node end end
-  for _, record in pairs(pods) do want(record[1]) end
-  for _, op in ipairs(body) do if op[1] == 6 then want(op[4]) end end
-  local nodes = read(NODES, node_ids)
-  local units, dirty_units, dirty_pods, dirty_nodes, replies = {}, {}, {}, {}, {}
+  -- ARGV[5]: a digit an operation: 1 binding, 2 bound, 3 free, 4 rebase, 5 forget unit, 6 adopt, 7 foreign.
+  -- ARGV[6]: msgpack of what some need besides, at their index, else 0: rebase {resourceVersion, binder epoch}; adopt
+  -- {state, node, unit, attempt epoch, number, resourceVersion, binder epoch, {rid, amount}*}; foreign {rid, amount}*.
+  -- From ARGV[7] on: their pod, unit or node.
+  local codes, extras = ARGV[5], unpack_message(ARGV[6])
+  local count = #codes
+  local ids = {}
+  for i = 1, count do ids[i] = ARGV[6 + i] end
+  local open, bound = fetch(OPEN, ids), fetch(BOUND, ids)
+  local pods, was, wanted = {}, {}, {} -- pod -> record; pod -> hash it is in; nodes to read
+  for i = 1, count do
+    local code, uid = string.byte(codes, i) - 48, ids[i]
+    local record = open[i] or bound[i]
+    if record and not was[uid] then
+      pods[uid] = record
+      was[uid] = open[i] and OPEN or BOUND
+    end
+    if code == 7 then wanted[uid] = true end
+    if code == 6 then wanted[extras[i][2]] = true end
+    if record and (code == 3 or code == 6) then wanted[unpack_message(string.sub(record, 2))[1]] = true end
+  end
+  local nodes = fetch_nodes(wanted)
+  local dirty_nodes, dirty_pods, forgotten, replies = {}, {}, {}, {}
 
   local function release(uid)
-    local record = pods[uid]
-    if nodes[record[1]] then
-      book(nodes[record[1]], record, 8, -1)
+    local record = unpack_message(string.sub(pods[uid], 2))
+    local node = nodes[record[1]]
+    if node then
+      book(node, record, 7, -1)
       dirty_nodes[record[1]] = true
     end
     pods[uid] = nil
-    dirty_pods[uid] = true
   end
 
-  for index, op in ipairs(body) do
-    local code, uid = op[1], op[2]
-    local record = pods[uid]
-    local applied = 0
-    if code == 5 then
-      dirty_units[uid] = true
+  local function adopt(uid, extra)
+    if pods[uid] then release(uid) end
+    local record, node = {}, nodes[extra[2]]
+    if not node then
+      node = {REMOVED_FLAG}
+      nodes[extra[2]] = node
+    end
+    for i = 2, #extra do record[i - 1] = extra[i] end
+    for i = 7, #record, 2 do -- what exceeds an exact number is not counted, neither here nor in the record
+      local slot_at = ensure(node, record[i])
+      record[i + 1] = math.min(record[i + 1], MAX - node[slot_at + 2])
+      node[slot_at + 2] = node[slot_at + 2] + record[i + 1]
+    end
+    dirty_nodes[extra[2]] = true
+    pods[uid] = extra[1] .. pack(record)
+  end
+
+  for i = 1, count do
+    local code, uid = string.byte(codes, i) - 48, ids[i]
+    local record, applied = pods[uid], 0
+    if code == 1 then
+      if record and string.byte(record) == RESERVED_BYTE then
+        pods[uid] = '2' .. string.sub(record, 2)
+        applied = 1
+      end
+    elseif code == 2 then
+      if record and string.byte(record) ~= BOUND_BYTE then
+        pods[uid] = '3' .. string.sub(record, 2)
+        applied = 1
+      end
+    elseif code == 3 then
+      if record then
+        release(uid)
+        applied = 1
+      end
+    elseif code == 4 then
+      if record then
+        local fields = unpack_message(string.sub(record, 2))
+        fields[5], fields[6] = extras[i][1], extras[i][2]
+        pods[uid] = string.sub(record, 1, 1) .. pack(fields)
+        applied = 1
+      end
+    elseif code == 5 then
+      forgotten[#forgotten + 1] = uid
       applied = 1
     elseif code == 6 then
-      if record then release(uid) end
-      local fresh = {op[4], op[5], op[6], op[7], epoch, op[3], BOUND}
-      for line = 8, #op do fresh[#fresh + 1] = op[line] end
-      pods[uid] = fresh
-      dirty_pods[uid] = true
-      if nodes[op[4]] then book(nodes[op[4]], op, 8, 1) dirty_nodes[op[4]] = true end
+      adopt(uid, extras[i])
       applied = 1
-    elseif record then
+    elseif nodes[uid] and nodes[uid][1] ~= REMOVED_FLAG then
+      local node, lines = nodes[uid], extras[i]
+      for line = 1, #lines, 2 do node[ensure(node, lines[line]) + 3] = lines[line + 1] end
+      dirty_nodes[uid] = true
       applied = 1
-      if code == 1 and record[7] == RESERVED then record[7] = BINDING
-      elseif code == 2 then record[7] = BOUND
-      elseif code == 3 then release(uid)
-      elseif code == 4 then record[6], record[5] = op[3], epoch
-      else applied = 0 end
-      if code ~= 3 and applied == 1 then dirty_pods[uid] = true end
     end
-    replies[index] = applied
+    if applied == 1 and code ~= 5 and code ~= 7 then dirty_pods[uid] = true end
+    replies[i] = applied
   end
-  write(NODES, nodes, dirty_nodes)
-  write(PODS, pods, dirty_pods)
-  write(UNITS, units, dirty_units)
-  return finish(replies)
+
+  local into_open, into_bound, from_open, from_bound = {}, {}, {}, {}
+  for uid in pairs(dirty_pods) do
+    local record = pods[uid]
+    local is = record and (string.byte(record) == BOUND_BYTE and BOUND or OPEN)
+    local into = is == BOUND and into_bound or into_open
+    if record then
+      into[#into + 1] = uid
+      into[#into + 1] = record
+    end
+    if was[uid] and was[uid] ~= is then
+      local from = was[uid] == BOUND and from_bound or from_open
+      from[#from + 1] = uid
+    end
+  end
+  write_nodes(nodes, dirty_nodes)
+  store(OPEN, into_open, 1, #into_open)
+  store(BOUND, into_bound, 1, #into_bound)
+  drop(OPEN, from_open)
+  drop(BOUND, from_bound)
+  drop(UNITS, forgotten)
+  return finish(table.concat(replies))
 end
 
 -- ---------------------------------------------------------------------------------------------------- nodes
 if operation == 'nodes' then
-  -- body: {{node, flags, name, {rid, allocatable, foreign}*}*, removed}
-  local ids = {}
-  for _, account in ipairs(body[1]) do ids[#ids + 1] = account[1] end
-  local nodes, dirty = read(NODES, ids), {}
+  -- ARGV[5]: msgpack {{node, flags, {rid, allocatable, foreign}*}*, removed nodes}
+  local body, wanted, dirty = unpack_message(ARGV[5]), {}, {}
+  for _, account in ipairs(body[1]) do wanted[account[1]] = true end
+  for _, uid in ipairs(body[2]) do wanted[uid] = true end
+  local nodes = fetch_nodes(wanted)
   for _, account in ipairs(body[1]) do
-    local old = nodes[account[1]]
-    local record = {account[2], account[3]}
-    for i = 4, #account, 3 do
-      local used = 0
-      if old then local at = slot(old, account[i]) if at then used = old[at + 2] end end
-      local n = #record
-      record[n + 1], record[n + 2], record[n + 3], record[n + 4] = account[i], account[i + 1], used, account[i + 2]
+    local old = nodes[account[1]] or {0}
+    local node = {account[2] == 0 and 0 or FROZEN_FLAG}
+    for i = 3, #account, 3 do
+      local at, n = slot(old, account[i]), #node
+      node[n + 1], node[n + 2], node[n + 4] = account[i], account[i + 1], account[i + 2]
+      node[n + 3] = at and old[at + 2] or 0
     end
-    for i = 3, old and #old or 0, 4 do
-      if old[i + 2] ~= 0 and not slot(record, old[i]) then
-        local n = #record
-        record[n + 1], record[n + 2], record[n + 3], record[n + 4] = old[i], 0, old[i + 2], 0
+    for i = 2, #old, 4 do
+      if old[i + 2] ~= 0 and not slot(node, old[i]) then
+        local n = #node
+        node[n + 1], node[n + 2], node[n + 3], node[n + 4] = old[i], 0, old[i + 2], 0
       end
     end
-    nodes[account[1]] = record
+    nodes[account[1]] = node
     dirty[account[1]] = true
   end
-  for _, uid in ipairs(body[2]) do nodes[uid] = nil dirty[uid] = true end
-  write(NODES, nodes, dirty)
-  return finish({#body[1], #body[2]})
+  for _, uid in ipairs(body[2]) do
+    local node = nodes[uid]
+    if node then
+      node[1] = REMOVED_FLAG
+      for i = 2, #node, 4 do node[i + 1], node[i + 3] = 0, 0 end
+      dirty[uid] = true
+    end
+  end
+  write_nodes(nodes, dirty)
+  return finish('')
+end
+
+-- --------------------------------------------------------------------------------------------------- opened
+if operation == 'opened' then
+  redis.call('HSET', META, 'state', 'OPEN')
+  return finish('')
 end
 
 return {'unknown operation'}

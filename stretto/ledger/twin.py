@@ -3,23 +3,25 @@
 Same operations, same order of checks, same replies, same end state; ``dump()`` gives the records
 as the hashes of the server hold them, so that a differential test compares them after each call.
 Every method has the name and meaning of :class:`stretto.ledger.client.Ledger`'s, but is
-synchronous.
+synchronous. Several twins on one :class:`TwinStore` are several Binders on one server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.ledger.requests import (
+    REPLY_FIELDS,
     Names,
     ReserveRequest,
-    decode,
+    TransitionRequest,
     entry_of,
-    nodes_body,
+    nodes_rows,
+    pod_fields,
     reserve_replies,
     sums_of,
-    transition_body,
 )
 from stretto.ledger.types import (
     MAX_AMOUNT,
@@ -39,14 +41,24 @@ from stretto.ledger.types import (
 )
 
 Record = list[Any]
+FROZEN_FLAG, REMOVED_FLAG = 1, 2
 
 
 def slot(node: Record, rid: int) -> int | None:
     """Index of a resource's four fields in a node record."""
-    for at in range(2, len(node), 4):
+    for at in range(1, len(node), 4):
         if node[at] == rid:
             return at
     return None
+
+
+def ensure(node: Record, rid: int) -> int:
+    """As :func:`slot`; a resource that the node lacks is added without room."""
+    at = slot(node, rid)
+    if at is None:
+        at = len(node)
+        node += [rid, 0, 0, 0]
+    return at
 
 
 def misfit(node: Record, lines: Sequence[int]) -> int:
@@ -58,7 +70,7 @@ def misfit(node: Record, lines: Sequence[int]) -> int:
         if at is None:
             return rid
         total = node[at + 2] + amount
-        if total + node[at + 3] > node[at + 1] or total > MAX_AMOUNT:
+        if total > MAX_AMOUNT or total + node[at + 3] > node[at + 1]:
             return rid
     return 0
 
@@ -66,194 +78,278 @@ def misfit(node: Record, lines: Sequence[int]) -> int:
 def book(node: Record, lines: Sequence[int], sign: int) -> None:
     """Add (or take back) the lines to the node's used sums."""
     for rid, amount in zip(lines[::2], lines[1::2], strict=True):
-        at = slot(node, rid)
-        if at is None:
-            at = len(node)
-            node += [rid, 0, 0, 0]
-        node[at + 2] += sign * amount
+        node[ensure(node, rid) + 2] += sign * amount
+
+
+def unused(node: Record) -> bool:
+    """Nothing is reserved on it."""
+    return not any(node[3::4])
+
+
+@dataclass
+class TwinStore:
+    """What the server would hold."""
+
+    meta: dict[str, Any] = field(default_factory=dict)
+    nodes: dict[str, Record] = field(default_factory=dict)
+    pods: dict[str, Record] = field(default_factory=dict)
+    """Of every state; the server keeps BOUND ones in a hash of their own."""
+    units: dict[str, Record] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
+    installs: int = 0
+
+    def flush(self) -> None:
+        """FLUSHALL."""
+        self.meta, self.nodes, self.pods, self.units = {}, {}, {}, {}
 
 
 class LedgerTwin:
     """A ledger in memory; see the module docstring."""
 
-    def __init__(self, *, owner: str = "test", names: Names | None = None) -> None:
+    def __init__(self, *, owner: str = "test", store: TwinStore | None = None) -> None:
         self.owner = owner
-        self.names = names or Names()
-        self.meta: dict[str, Any] = {}
-        self.nodes: dict[str, Record] = {}
-        self.pods: dict[str, Record] = {}
-        self.units: dict[str, Record] = {}
-        self._generation = ""
-        self._epoch = 0
+        self.store = store or TwinStore()
+        self._stamp: tuple[str, int, str] = ("", 0, "")
+        """Generation, epoch, writer."""
         self._sequence = 0
 
+    @property
+    def names(self) -> Names:
+        """The resource names' numbers."""
+        return self.store.names
+
     # ------------------------------------------------------------------- the script's operations
-    def install(
-        self, epoch: int, *, generation: str = "g1", force_rebuild: bool = False
-    ) -> InstallReply:
-        """Take the ledger for an epoch.
+    def install(self, epoch: int, *, force_rebuild: bool = False) -> InstallReply:
+        """Take the ledger for an epoch; see the client's.
 
         Raises:
             LedgerFenced: a later epoch has it.
             LedgerRefused: it belongs to another owner.
         """
-        if self.meta.get("owner", self.owner) != self.owner:
-            raise LedgerRefused(f"the ledger belongs to {self.meta['owner']}")
-        previous = self.meta.get("epoch", 0)
+        store, meta = self.store, self.store.meta
+        if meta.get("owner", self.owner) != self.owner:
+            raise LedgerRefused(f"the ledger belongs to {meta['owner']}")
+        previous = meta.get("epoch", 0)
         if epoch < previous:
             raise LedgerFenced(f"epoch {epoch} is older than the ledger's {previous}")
-        intact = "generation" in self.meta and not force_rebuild
+        store.installs += 1
+        token = f"token-{store.installs}"
+        intact = meta.get("state") == "OPEN" and not force_rebuild
         if not intact:
-            self.nodes, self.pods, self.units = {}, {}, {}
-            self.meta["generation"] = generation
-        self.meta |= {"owner": self.owner, "schema": SCHEMA, "epoch": epoch, "seq": 0}
-        self._generation, self._epoch, self._sequence = self.meta["generation"], epoch, 0
-        return InstallReply(self._generation, intact, previous, len(self.pods))
+            store.flush()
+            store.names = Names()
+        generation = meta["generation"] if intact else token
+        self._stamp, self._sequence = (generation, epoch, token), 0
+        store.meta = {
+            "owner": self.owner, "schema": SCHEMA, "generation": generation, "epoch": epoch,
+            "state": "OPEN" if intact else "REBUILD", "stamp": self._stamp, "seq": 0,
+        }  # fmt: skip
+        waiting = sum(record[0] != EntryState.BOUND for record in store.pods.values())
+        return InstallReply(generation, intact, previous, waiting)
 
     def _enter(self) -> None:
-        if self.meta.get("generation") != self._generation or not self._generation:
-            raise LedgerGap("the ledger is of another generation")
-        if self.meta["epoch"] != self._epoch:
-            raise LedgerFenced(f"epoch {self._epoch} has been succeeded by {self.meta['epoch']}")
-        if self.meta["seq"] != self._sequence:
-            raise LedgerGap(f"call {self._sequence + 1} meets a ledger at {self.meta['seq']}")
+        meta = self.store.meta
+        if meta.get("stamp") != self._stamp:
+            epoch = meta.get("epoch", 0)
+            if epoch > self._stamp[1] or (
+                epoch == self._stamp[1] and meta["stamp"][2] != self._stamp[2]
+            ):
+                raise LedgerFenced(f"epoch {self._stamp[1]} has been succeeded by {epoch}")
+            raise LedgerGap("the ledger was emptied or replaced")
+        if meta["seq"] != self._sequence:
+            raise LedgerGap(f"call {self._sequence + 1} meets a ledger at {meta['seq']}")
         self._sequence += 1
-        self.meta["seq"] = self._sequence
+        meta["seq"] = self._sequence
 
     def reserve(self, units: Sequence[LedgerUnit]) -> list[ReserveReply]:
         """Reserve each unit whole or not at all, in order, later ones seeing earlier grants."""
-        request = ReserveRequest(units, self.names, epoch=self._epoch)
+        if not units:
+            return []
+        request = ReserveRequest(units, self.names, epoch=self._stamp[1])
         self._enter()
-        return reserve_replies(self._decide_all(request), self.names)
+        exceptions: Record = []
+        pods_at = 0
+        for index, unit in enumerate(units):
+            width = 2 * len(unit.members)
+            records = request.pods[pods_at : pods_at + width]
+            pods_at += width
+            reply = self._decide(unit, request, dict(zip(records[::2], records[1::2], strict=True)))
+            if reply:
+                exceptions += [index + 1, *reply]
+        assert len(exceptions) % REPLY_FIELDS == 0
+        self.store.meta["state"] = "OPEN"
+        return reserve_replies(exceptions, self.names, count=len(units))
 
-    def _decide_all(self, request: ReserveRequest) -> list[Record]:
-        replies, at = [], 0
-        for unit in request.units:
-            members = (len(unit) - 3) // 3
-            records = request.records[at + 1 : at + 1 + members]
-            replies.append(self._decide(unit, request.lines, records))
-            at += 1 + members
-        return replies
-
-    def _decide(self, unit: Record, lines: list[list[int]], records: list[bytes]) -> Record:
-        unit_id, epoch, number, *flat_members = unit
-        stored = self.units.get(unit_id)
-        if stored is not None:
-            if stored[:2] == [epoch, number]:
-                return stored[2:]
-            if stored[:2] > [epoch, number]:
-                return [int(ReserveKind.SUPERSEDED), "", 0]
-        for pod_uid in flat_members[::3]:
-            held = self.pods.get(pod_uid)
+    def _decide(
+        self, unit: LedgerUnit, request: ReserveRequest, records: dict[str, bytes]
+    ) -> Record:
+        """Empty if granted now, else kind, node, rid or state, pod."""
+        attempt = list(unit.attempt)
+        seen = self.store.units.get(unit.unit_id)
+        if seen is not None:
+            if seen[:2] == attempt:
+                return [*(seen[2:] or [int(ReserveKind.GRANTED), "", 0]), ""]
+            if seen[:2] > attempt:
+                return [int(ReserveKind.SUPERSEDED), "", 0, ""]
+        for member in unit.members:
+            held = self.store.pods.get(member.pod_uid)
             if held is not None:
-                return [int(ReserveKind.HELD), held[0], held[6]]
-        numbers = [lines[index - 1] for index in flat_members[2::3]]
-        members = list(zip(flat_members[::3], flat_members[1::3], numbers, strict=True))
-        reply = self._misfit(members)
+                return [int(ReserveKind.HELD), held[1], held[0], member.pod_uid]
+        reply = self._misplaced(unit, request)
         if not reply:
-            reply = [int(ReserveKind.GRANTED), "", 0]
-            for pod_uid, record in zip(flat_members[::3], records, strict=True):
-                self.pods[pod_uid] = decode(record)
-        self.units[unit_id] = [epoch, number, *reply]
-        return reply
+            for pod_uid, record in records.items():
+                self.store.pods[pod_uid] = pod_fields(record)
+        self.store.units[unit.unit_id] = attempt + reply
+        return [*reply, ""] if reply else []
 
-    def _misfit(self, members: list[tuple[str, str, list[int]]]) -> Record:
-        """Book all members; if one has no place, book none and say which and why."""
-        for _, node_uid, _ in members:
-            node = self.nodes.get(node_uid)
-            if node is None:
-                return [int(ReserveKind.NODE_MISSING), node_uid, 0]
+    def _misplaced(self, unit: LedgerUnit, request: ReserveRequest) -> Record:
+        """Book all members; if one has no place, book none and say why: kind, node, rid."""
+        nodes = self.store.nodes
+        for member in unit.members:
+            node = nodes.get(member.node_uid)
+            if node is None or node[0] == REMOVED_FLAG:
+                return [int(ReserveKind.NODE_MISSING), member.node_uid, 0]
             if node[0]:
-                return [int(ReserveKind.FLAGGED), node_uid, 0]
-        for index, (_, node_uid, lines) in enumerate(members):
-            rid = misfit(self.nodes[node_uid], lines)
+                return [int(ReserveKind.FLAGGED), member.node_uid, 0]
+        booked: list[tuple[str, list[int]]] = []
+        for member in unit.members:
+            lines = request.numbers_of(member.lines)
+            rid = misfit(nodes[member.node_uid], lines)
             if rid:
-                for _, earlier, taken in members[:index]:
-                    book(self.nodes[earlier], taken, -1)
-                return [int(ReserveKind.NO_FIT), node_uid, rid]
-            book(self.nodes[node_uid], lines, 1)
+                for node_uid, taken in booked:
+                    book(nodes[node_uid], taken, -1)
+                return [int(ReserveKind.NO_FIT), member.node_uid, rid]
+            book(nodes[member.node_uid], lines, 1)
+            booked.append((member.node_uid, lines))
         return []
 
     def transition(self, ops: Sequence[LedgerOp]) -> list[bool]:
         """Move reservations on; True where the step applied."""
-        body = transition_body(ops, self.names)
+        if not ops:
+            return []
+        request = TransitionRequest(ops, self.names, epoch=self._stamp[1])
         self._enter()
-        return [self._step(row) for row in body]
+        applied = [
+            self._step(code, uid, extra)
+            for code, uid, extra in zip(request.codes, request.uids, request.extras, strict=True)
+        ]
+        self._drop_unused()
+        return applied
 
-    def _step(self, row: Record) -> bool:
-        code, uid = row[0], row[1]
-        record = self.pods.get(uid)
+    def _step(self, code: int, uid: str, extra: Any) -> bool:
+        pods, nodes = self.store.pods, self.store.nodes
         if code == OpCode.FORGET_UNIT:
-            self.units.pop(uid, None)
+            self.store.units.pop(uid, None)
             return True
+        if code == OpCode.FOREIGN:
+            return self._set_foreign(nodes.get(uid), extra)
         if code == OpCode.ADOPT:
-            if record is not None:
-                self._release(uid)
-            _, _, version, node_uid, unit_id, epoch, number, *lines = row
-            state = int(EntryState.BOUND)
-            self.pods[uid] = [
-                node_uid, unit_id, epoch, number, self._epoch, version, state, *lines,
-            ]  # fmt: skip
-            if node_uid in self.nodes:
-                book(self.nodes[node_uid], lines, 1)
+            self._adopt(uid, extra)
             return True
+        record = pods.get(uid)
         if record is None:
             return False
         if code == OpCode.FREE:
             self._release(uid)
-        elif code == OpCode.BOUND:
-            record[6] = int(EntryState.BOUND)
         elif code == OpCode.REBASE:
-            record[5], record[4] = row[2], self._epoch
-        elif record[6] == EntryState.RESERVED:
-            record[6] = int(EntryState.BINDING)
+            record[5:7] = extra
+        elif code == OpCode.BINDING and record[0] == EntryState.RESERVED:
+            record[0] = int(EntryState.BINDING)
+        elif code == OpCode.BOUND and record[0] != EntryState.BOUND:
+            record[0] = int(EntryState.BOUND)
         else:
             return False
         return True
 
+    @staticmethod
+    def _set_foreign(node: Record | None, lines: Sequence[int]) -> bool:
+        if node is None or node[0] == REMOVED_FLAG:
+            return False
+        for rid, amount in zip(lines[::2], lines[1::2], strict=True):
+            node[ensure(node, rid) + 3] = amount
+        return True
+
+    def _adopt(self, uid: str, extra: Record) -> None:
+        if uid in self.store.pods:
+            self._release(uid)
+        record = [int(extra[0]), *extra[1:]]
+        node = self.store.nodes.setdefault(record[1], [REMOVED_FLAG])
+        for at in range(7, len(record), 2):
+            # What exceeds an exact number is not counted, neither here nor in the record.
+            place = ensure(node, record[at])
+            record[at + 1] = min(record[at + 1], MAX_AMOUNT - node[place + 2])
+            node[place + 2] += record[at + 1]
+        self.store.pods[uid] = record
+
     def _release(self, uid: str) -> None:
-        record = self.pods.pop(uid)
-        if record[0] in self.nodes:
-            book(self.nodes[record[0]], record[7:], -1)
+        record = self.store.pods.pop(uid)
+        node = self.store.nodes.get(record[1])
+        if node is not None:
+            book(node, record[7:], -1)
+
+    def _drop_unused(self) -> None:
+        nodes = self.store.nodes
+        for uid in [uid for uid, node in nodes.items() if node[0] == REMOVED_FLAG and unused(node)]:
+            del nodes[uid]
 
     def set_nodes(self, changes: Sequence[NodeAccount], removed: Iterable[str] = ()) -> None:
         """Add, change or remove node accounts; what entries use on them stays."""
-        rows, gone = nodes_body(changes, removed, self.names)
+        rows, nodes = nodes_rows(changes, self.names), self.store.nodes
         self._enter()
-        for uid, flags, name, *triples in rows:
-            old = self.nodes.get(uid, [0, ""])
-            record: Record = [flags, name]
+        for uid, frozen, *triples in rows:
+            old = nodes.get(uid, [0])
+            node: Record = [FROZEN_FLAG if frozen else 0]
             for at in range(0, len(triples), 3):
                 rid, allocatable, foreign = triples[at : at + 3]
                 before = slot(old, rid)
-                record += [rid, allocatable, old[before + 2] if before is not None else 0, foreign]
-            for at in range(2, len(old), 4):
-                if old[at + 2] and slot(record, old[at]) is None:
-                    record += [old[at], 0, old[at + 2], 0]
-            self.nodes[uid] = record
-        for uid in gone:
-            self.nodes.pop(uid, None)
+                node += [rid, allocatable, old[before + 2] if before is not None else 0, foreign]
+            for at in range(1, len(old), 4):
+                if old[at + 2] and slot(node, old[at]) is None:
+                    node += [old[at], 0, old[at + 2], 0]
+            nodes[uid] = node
+        for uid in removed:
+            if uid in nodes:
+                node = nodes[uid]
+                node[0] = REMOVED_FLAG
+                node[2::4] = node[4::4] = [0] * (len(node) // 4)
+        self._drop_unused()
+
+    def opened(self) -> None:
+        """The rebuild has ended."""
+        self._enter()
+        self.store.meta["state"] = "OPEN"
 
     # -------------------------------------------------------------------------------- reading
-    def entries(self) -> list[LedgerEntry]:
-        """All reservations."""
-        return [entry_of(uid, record, self.names) for uid, record in self.pods.items()]
+    def entries(self, *, open_only: bool = False) -> list[LedgerEntry]:
+        """All reservations, or those that are not BOUND."""
+        return [
+            entry_of(uid, record, self.names)
+            for uid, record in self.store.pods.items()
+            if not open_only or record[0] != EntryState.BOUND
+        ]
 
     def node_sums(self) -> dict[str, dict[str, int]]:
         """Used amounts per node."""
-        return {uid: sums_of(record, self.names) for uid, record in self.nodes.items()}
+        return {uid: sums_of(record, self.names) for uid, record in self.store.nodes.items()}
 
     def dump(self) -> dict[str, dict[str, Record]]:
         """Every record, as the server's hashes hold them."""
-        return {"nodes": self.nodes, "pods": self.pods, "units": self.units}
+        split: dict[str, dict[str, Record]] = {"open": {}, "bound": {}}
+        for uid, record in self.store.pods.items():
+            split["bound" if record[0] == EntryState.BOUND else "open"][uid] = record
+        return {"nodes": self.store.nodes, "units": self.store.units, **split}
 
     def validate(self) -> None:
-        """Each node's used sums are those of its entries, and nothing exceeds its room."""
-        expected: dict[str, dict[str, int]] = {uid: {} for uid in self.nodes}
+        """Each node's used sums are those of its entries."""
+        expected: dict[str, dict[str, int]] = {}
         for entry in self.entries():
-            if entry.node_uid in expected:
-                sums = expected[entry.node_uid]
-                for name, amount in entry.lines:
-                    sums[name] = sums.get(name, 0) + amount
-        for uid, sums in self.node_sums().items():
-            assert sums == {name: value for name, value in expected[uid].items() if value}, uid
+            sums = expected.setdefault(entry.node_uid, {})
+            for name, amount in entry.lines:
+                sums[name] = sums.get(name, 0) + amount
+        found = {uid: sums for uid, sums in self.node_sums().items() if sums}
+        counted = {
+            uid: kept
+            for uid, sums in expected.items()
+            if (kept := {name: amount for name, amount in sums.items() if amount})
+        }
+        assert found == counted, "the nodes' sums are not those of the entries"

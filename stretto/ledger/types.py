@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stretto.model.errors import OperatorError
 from stretto.model.unit import Attempt
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised whenever the meaning of a key changes; a ledger of another schema is refused."""
 MAX_AMOUNT = 2**53 - 1
 MAX_MEMBERS = 256
@@ -50,7 +50,9 @@ class OpCode(enum.IntEnum):
     REBASE = 4
     FORGET_UNIT = 5
     ADOPT = 6
-    """Take a pod that is bound in truth as a BOUND entry, without asking for room."""
+    """Take a pod as an entry in a given state, without asking for room."""
+    FOREIGN = 7
+    """Set what pods without an entry hold of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,15 @@ class LedgerUnit:
 
 
 class ReserveReply(NamedTuple):
-    """Answer for a unit; ``node_uid`` and ``detail`` say what it was lost to (resource, state)."""
+    """Answer for a unit, and what it was lost to."""
 
     kind: ReserveKind
     node_uid: str = ""
+    """NO_FIT, NODE_MISSING, FLAGGED: which node; HELD: where the pod is."""
     detail: str = ""
+    """NO_FIT: the resource; HELD: the entry's state, in lower case."""
+    pod_uid: str = ""
+    """HELD: which pod has an entry already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,7 @@ class NodeAccount:
 
     node_uid: str
     name: str
+    """For messages; the ledger does not keep it."""
     allocatable: Mapping[str, int]
     foreign: Mapping[str, int] = field(default_factory=dict)
     """Held by pods that have no entry: bound by others, static pods."""
@@ -103,6 +110,7 @@ class LedgerOp:
     unit_id: str = ""
     attempt: Attempt = NO_ATTEMPT
     lines: Lines = ()
+    state: EntryState = EntryState.BOUND
 
     @classmethod
     def binding(cls, uid: str) -> LedgerOp:
@@ -130,12 +138,24 @@ class LedgerOp:
         return cls(OpCode.FORGET_UNIT, unit_id)
 
     @classmethod
-    def adopt(cls, member: LedgerMember, *, unit_id: str, attempt: Attempt) -> LedgerOp:
-        """Take a bound pod as an entry."""
+    def adopt(
+        cls,
+        member: LedgerMember,
+        *,
+        unit_id: str,
+        attempt: Attempt,
+        state: EntryState = EntryState.BOUND,
+    ) -> LedgerOp:
+        """Take a pod as an entry whether there is room or not: it is bound, or may be."""
         return cls(
             OpCode.ADOPT, member.pod_uid, member.resource_version, member.node_uid, unit_id,
-            attempt, member.lines,
+            attempt, member.lines, state,
         )  # fmt: skip
+
+    @classmethod
+    def foreign(cls, node_uid: str, lines: Lines) -> LedgerOp:
+        """Pods without an entry hold these amounts in all of the node (of the resources named)."""
+        return cls(OpCode.FOREIGN, node_uid, lines=lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +179,12 @@ class InstallReply:
 
     generation: str
     intact: bool
-    """The ledger existed with this owner; False: it was empty and a new generation began."""
+    """The ledger was there, and open. False: it was empty, its rebuild had not ended, or force was
+    used; a new generation has begun that must be filled."""
     previous_epoch: int
+    """0: there was none."""
     open_entries: int
-    """Entries in all, of every state."""
+    """Entries that are not BOUND."""
 
 
 class LedgerError(OperatorError):

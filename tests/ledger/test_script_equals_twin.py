@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stretto.ledger.client import Ledger
-from stretto.ledger.requests import decode
+from stretto.ledger.requests import decode, node_fields, pod_fields
 from stretto.ledger.twin import LedgerTwin
-from stretto.ledger.types import LedgerMember, LedgerOp, LedgerUnit, NodeAccount
+from stretto.ledger.types import EntryState, LedgerMember, LedgerOp, LedgerUnit, NodeAccount
 from stretto.model.unit import Attempt
 
 OWNERS = itertools.count()
@@ -41,13 +42,12 @@ ops = st.one_of(
     st.builds(LedgerOp.free, uids), st.builds(LedgerOp.rebase, uids, st.integers(1, 99)),
     st.builds(LedgerOp.forget_unit, st.sampled_from(["u1", "u2"])),
     st.builds(
-        lambda member, attempt: LedgerOp.adopt(member, unit_id="u9", attempt=attempt),
-        st.builds(
-            LedgerMember, uids, st.sampled_from(NODES), st.integers(1, 99),
-            st.just((("cpu", 1), ("pods", 1))),
+        lambda member, attempt, state: LedgerOp.adopt(
+            member, unit_id="u9", attempt=attempt, state=state
         ),
-        attempts,
+        members, attempts, st.sampled_from(EntryState),
     ),
+    st.builds(LedgerOp.foreign, st.sampled_from([*NODES, "absent"]), lines),
 )  # fmt: skip
 rooms = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 6), max_size=4)
 accounts = st.builds(
@@ -60,16 +60,19 @@ calls = st.one_of(
         st.just("set_nodes"),
         st.lists(accounts, min_size=1, max_size=3, unique_by=lambda a: a.node_uid),
     ),
+    st.tuples(st.just("install"), st.booleans()),
     st.tuples(st.just("remove"), st.lists(st.sampled_from(NODES), min_size=1, max_size=1)),
 )  # fmt: skip
 
 
+DECODERS = {"nodes": node_fields, "open": pod_fields, "bound": pod_fields, "units": decode}
+
+
 def server_dump(connection: redis.Redis, owner: str) -> dict[str, dict[str, Any]]:
-    tag = f"{{stretto:{owner}}}"
     dump = {}
-    for part in ("nodes", "pods", "units"):
-        raw = connection.hgetall(f"{tag}:{part}")
-        dump[part] = {key.decode(): decode(value) for key, value in raw.items()}
+    for part, decoder in DECODERS.items():
+        raw = connection.hgetall(f"{{stretto:{owner}}}:{part}")
+        dump[part] = {key.decode(): decoder(value) for key, value in raw.items()}
     return dump
 
 
@@ -85,10 +88,15 @@ async def compare(url: str, script: list[tuple[str, Any]]) -> None:
             if name == "remove":
                 await ledger.set_nodes((), argument)
                 twin.set_nodes((), argument)
+            elif name == "install":
+                found = await ledger.install(7, force_rebuild=argument)
+                expected = twin.install(7, force_rebuild=argument)
+                assert replace(found, generation="") == replace(expected, generation="")
             elif argument:
                 expected = getattr(twin, name)(argument)
                 assert await getattr(ledger, name)(argument) == expected
             assert server_dump(connection, owner) == twin.dump()
+            twin.validate()
     finally:
         connection.close()
         await ledger.close()
