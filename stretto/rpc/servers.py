@@ -46,9 +46,11 @@ MESSAGE_LIMIT = 64 * 1024 * 1024
 COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
-    # A peer that vanished without a FIN is noticed within 2 + 2 s.
+    # A peer that vanished without a FIN is noticed within 2 + 2 s. The keepalive time-out alone
+    # does nothing while the ping's own time-out, a minute by default, is longer.
     ("grpc.keepalive_time_ms", 2_000),
     ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
