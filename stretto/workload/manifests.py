@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from stretto.workload.records import NodeRecord, PodRecord
+from stretto.workload.records import MODEL_LABEL, NodeRecord, PodRecord
 
 RUN_LABEL = "stretto.io/run"
 """The run a pod or node was made for."""
@@ -61,6 +61,7 @@ def pod_manifest(
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
+            **_models(pod.models),
             "containers": [
                 {
                     "name": "main",
@@ -72,6 +73,17 @@ def pod_manifest(
                 }
             ],
         },
+    }
+
+
+def _models(models: tuple[str, ...]) -> dict[str, Any]:
+    """The affinity of a pod that needs one of some GPU models."""
+    if not models:
+        return {}
+    wanted = {"key": MODEL_LABEL, "operator": "In", "values": list(models)}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
+    return {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     }
 
 

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from stretto.model.quantity import QuantityError, base_value, milli_value
 from stretto.workload.manifests import label_value
-from stretto.workload.records import GIB, GPU, GPU_MILLI, MIB, NodeRecord
+from stretto.workload.records import GIB, GPU, GPU_MILLI, MIB, MODEL_LABEL, NodeRecord
 from stretto.workload.table import Row, Table, TraceError
 
-MODEL_LABEL = "stretto.io/gpu-model"
 MEMORY_PER_CPU = 4 * GIB
 """For lists without a memory column."""
 

@@ -11,6 +11,7 @@ for most of its time; cutting the long pauses (``max_gap_s``) keeps order and sh
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from importlib import resources
@@ -104,11 +105,9 @@ def replay(
         if record.ends_s is not None and record.ends_s < compress.end:
             lifetime = compress(record.ends_s) - at
         shape = "-".join(map(str, (record.cpu_milli, record.memory >> 20, *record.extra.values())))
-        labelled = PodRecord(
+        labelled = dataclasses.replace(
+            record,
             name=f"{record.name}-{number}",
-            cpu_milli=record.cpu_milli,
-            memory=record.memory,
-            extra=record.extra,
             labels={**record.labels, "stretto.io/shape": label_value(shape)},
         )
         manifest = pod_manifest(

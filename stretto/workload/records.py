@@ -10,6 +10,8 @@ GPU = "nvidia.com/gpu"
 GPU_MILLI = "stretto.io/gpu-milli"
 """Thousandths of a GPU, summed per node: whole-GPU pods and pods that share one draw from the same
 pool. Which device a share is on is not looked at."""
+MODEL_LABEL = "stretto.io/gpu-model"
+"""Label of nodes: what kind of GPU they have."""
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -28,6 +30,8 @@ class PodRecord:
     ends_s: float | None = None
     """None: the trace does not say, or after its end."""
     labels: dict[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    """GPU models that will do; empty: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

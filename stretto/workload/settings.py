@@ -71,7 +71,10 @@ class LoadSettings:
     )
     trace: str = field(
         default="",
-        metadata={"help": 'pods from a trace: "openb" (built in) or a CSV file, see the docs'},
+        metadata={
+            "help": 'pods from a trace: "openb" (built in) or a CSV file, see '
+            "docs/load-generator.md"
+        },
     )
     trace_format: str = field(
         default="auto", metadata={"help": "format of the trace; auto goes by the header line"}

@@ -31,7 +31,8 @@ class PodFormat(NamedTuple):
 def read_openb(row: Row) -> list[PodRecord]:
     """Alibaba openb 2023: cpu in milli, memory in MiB, GPUs in thousandths.
 
-    A pod runs from its scheduled time (or, if it was pending, its creation) to its deletion.
+    ``gpu_spec`` names the GPU models that will do, as ``V100M16|V100M32``. A pod runs from its
+    scheduled time (or, if it was pending, its creation) to its deletion.
     """
     gpus = row.whole("num_gpu")
     share = row.whole("gpu_milli", default=0)
@@ -39,6 +40,7 @@ def read_openb(row: Row) -> list[PodRecord]:
         raise row.error(f"column gpu_milli: {share} with num_gpu {gpus}; 1..1000 is possible")
     created = row.number("creation_time", default=0.0)
     deleted = row.number("deletion_time", default=0.0)
+    spec = row.text("gpu_spec", default="")
     started = row.number("scheduled_time", default=created)
     if deleted and deleted < created:
         raise row.error(f"deletion_time {deleted:g} is before creation_time {created:g}")
@@ -51,6 +53,7 @@ def read_openb(row: Row) -> list[PodRecord]:
             created_s=created,
             ends_s=created + max(deleted - started, 0.0) if deleted else None,
             labels={"stretto.io/qos": label_value(row.text("qos", default="none"))},
+            models=tuple(filter(None, map(label_value, spec.split("|")))),
         )
     ]
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from stretto.model.objects import decode_pod
+from stretto.model.shape import Requirement
+from stretto.model.shaping import shape_of
+from stretto.workload.manifests import pod_manifest
 from stretto.workload.node_traces import read_nodes
 from stretto.workload.openb import compression_of, openb_nodes, openb_pods, pod_records
-from stretto.workload.records import GIB, GPU, GPU_MILLI
+from stretto.workload.records import GIB, GPU, GPU_MILLI, MODEL_LABEL
 from stretto.workload.table import TraceError
 from stretto.workload.traces import read_pods
 
@@ -33,6 +38,22 @@ def test_openb_pods(tmp_path: Path) -> None:
     assert second.extra == {GPU_MILLI: 460}
     assert second.ends_s == 890, "it runs as long as it did in the trace, from when it is bound"
     assert second.memory == 12 * GIB
+
+
+def test_pods_that_need_a_gpu_model(tmp_path: Path) -> None:
+    text = OPENB + "a,6000,12288,1,460,V100M16|V100M32,LS,Running,100,900,110\n"
+    (record,) = read_pods(write(tmp_path, text))
+    assert record.models == ("V100M16", "V100M32")
+    pod = shape_of(
+        decode_pod(
+            msgspec.json.encode(
+                pod_manifest(record, run="r", namespace="default", scheduler_name="stretto")
+            )
+        )
+    )
+    (term,) = pod.required_node_terms or ()
+    assert term.expressions == (Requirement(MODEL_LABEL, "In", ("V100M16", "V100M32")),)
+    assert dict(pod.requests)[GPU_MILLI] == 460
 
 
 def test_a_packed_trace_reads_the_same(tmp_path: Path) -> None:
