@@ -28,8 +28,8 @@ from stretto.simulator.pod_defaults import (
     SYSTEM_PRIORITIES,
     set_pod_defaults,
 )
-from stretto.simulator.pods import PodVerbs
-from stretto.simulator.records import RECORDS, Body, Record, encode
+from stretto.simulator.pods import ENDED, PodVerbs
+from stretto.simulator.records import RECORDS, Body, PodRecord, Record, encode
 from stretto.simulator.request import Clock, Request, not_allowed, number
 from stretto.simulator.selectors import selects
 from stretto.simulator.store import Page, Store, Versions, Watch
@@ -273,10 +273,16 @@ class ApiServer:
         new = new_record(kind, body)
         if new.same_as(old):
             return old
-        changed = self.store(kind).replace(old, new)
-        if before["metadata"].get("deletionTimestamp") and not meta.get("finalizers"):
-            self.pods.finish_if_free(kind, changed)
-        return changed
+        if before["metadata"].get("deletionTimestamp") and self._may_go(new, meta):
+            return new.at(self.store(kind).remove(old).version)
+        return self.store(kind).replace(old, new)
+
+    @staticmethod
+    def _may_go(record: Record, meta: Mapping[str, Any]) -> bool:
+        """Whether nothing holds a deleted object any more: no finalizer, and no kubelet."""
+        return not meta.get("finalizers") and not (
+            isinstance(record, PodRecord) and record.node_name and record.phase not in ENDED
+        )
 
     @staticmethod
     def _keep_fixed(route: Route, before: Body, body: Body) -> None:

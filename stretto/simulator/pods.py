@@ -9,7 +9,7 @@ import msgspec
 
 from stretto.simulator import answers
 from stretto.simulator.answers import Answer, Refusal, bad_request, conflict, invalid, not_found
-from stretto.simulator.kinds import Kind, Route, kind_of, no_such_path
+from stretto.simulator.kinds import Route, kind_of, no_such_path
 from stretto.simulator.pod_defaults import set_spec_defaults
 from stretto.simulator.records import Body, PodRecord, Record, decode, encode
 from stretto.simulator.store import Store
@@ -170,12 +170,6 @@ class PodVerbs:
             return marked
         # Marked before it goes: the timestamp tells a watch of unbound pods a deletion from a bind.
         return self.store.remove(marked)
-
-    def finish_if_free(self, kind: Kind, record: Record) -> None:
-        """The last finalizer of a deleted object is gone: remove it, unless a kubelet has to."""
-        waits = isinstance(record, PodRecord) and record.node_name and record.phase not in ENDED
-        if not waits:
-            self._api.store(kind).remove(record)
 
     # --- creation and change -------------------------------------------------------------------
 

@@ -111,8 +111,8 @@ class Watch:
         """Queue a bookmark: everything up to ``version`` has been told."""
         note = b',"annotations":{"k8s.io/initial-events-end":"true"}' if initial_end else b""
         self.push(
-            b'{"type":"BOOKMARK","object":%b"metadata":{"resourceVersion":"%d",'
-            b'"creationTimestamp":null%b}}}\n' % (self._head, version, note)
+            b'{"type":"BOOKMARK","object":%b"metadata":{"resourceVersion":"%d"%b}}}\n'
+            % (self._head, version, note)
         )
 
     def _passes(self, record: Record | None) -> bool:
