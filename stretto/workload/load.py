@@ -99,6 +99,7 @@ class LoadRun:
         self._now = clock or time.monotonic
         self._start = self._now()
         self._before = client.usage.snapshot()
+        self.nodes_made: list[str] = []
         self.observations = Observations()
         self._waiting: list[int] = []
         self._rate_mark = (0.0, 0)
@@ -189,7 +190,7 @@ class LoadRun:
         return all_told and quiet >= min(ROOM_S, self.settings.settle_s)
 
     async def clean_up(self) -> None:
-        """Delete the pods and nodes of the run."""
+        """Delete the pods of the run, and the nodes that it made."""
         waiting = [name for name, sight in self.observations.pods.items() if not sight.gone]
         source = iter(waiting)
 
@@ -200,9 +201,8 @@ class LoadRun:
         async with asyncio.TaskGroup() as group:
             for _ in range(self.settings.concurrency):
                 group.create_task(worker())
-        if self.settings.nodes:
-            for node in nodes_of(self.settings):
-                await self._client.delete(f"/api/v1/nodes/{object_name(node.name)}")
+        for name in self.nodes_made:
+            await self._client.delete(f"/api/v1/nodes/{name}")
 
     def result(self, *, finished: bool, notes: tuple[str, ...] = ()) -> LoadResult:
         """What was found."""
@@ -284,7 +284,8 @@ async def run_load(
     else:
         assert settings.run, "a schedule of the caller's own needs settings.run"
     nodes = nodes_of(settings)
-    await create_nodes(client, (node_manifest(node, run=run.run) for node in nodes))
+    manifests = (node_manifest(node, run=run.run) for node in nodes)
+    run.nodes_made = await create_nodes(client, manifests)
     stop = stop or asyncio.Event()
     finished = await run.execute(schedule, total=total, report=progress, stop=stop)
     result = run.result(finished=finished, notes=notes)

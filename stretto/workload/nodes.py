@@ -35,8 +35,8 @@ def nodes_of(settings: LoadSettings) -> list[NodeRecord]:
 
 async def create_nodes(
     client: KubeClient, nodes: Iterable[dict[str, Any]], *, concurrency: int = 16
-) -> int:
-    """Create nodes; ones that are there already are left alone. How many were created.
+) -> list[str]:
+    """Create nodes; ones that are there already are left alone. The names of those created.
 
     A real API server taints new nodes as not ready; nobody but us would take that taint away from
     a node without a kubelet, so we do.
@@ -45,15 +45,14 @@ async def create_nodes(
         TraceError: a node was refused; names it.
     """
     source = iter(nodes)
-    made = 0
+    made: list[str] = []
     problems: list[str] = []
 
     async def worker() -> None:
-        nonlocal made
         for node in source:
             problem = await _create_node(client, node)
             if problem is None:
-                made += 1
+                made.append(node["metadata"]["name"])
             elif problem:
                 problems.append(f"node {node['metadata']['name']} {problem}")
             if problems:

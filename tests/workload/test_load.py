@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from stretto.workload import synthetic
 from stretto.workload.generator import Generator
 from stretto.workload.load import LoadResult, Progress, run_load
+from stretto.workload.manifests import node_manifest
 from stretto.workload.nodes import create_nodes
 from stretto.workload.observations import Observations
 from stretto.workload.report import Check, Extras, ReportError, write_report
@@ -94,11 +96,19 @@ async def test_cleanup_leaves_nothing() -> None:
             assert all("deletionTimestamp" in item["metadata"] for item in items), left
 
 
+async def test_cleanup_keeps_nodes_that_were_there_before() -> None:
+    async with cluster(nodes=5) as client:
+        await create_nodes(client, (node_manifest(n) for n in synthetic.nodes(2)))
+        await run_load(settings(cleanup=True), client=client)
+        items = json.loads((await client.get("/api/v1/nodes")).body)["items"]
+        assert {item["metadata"]["name"] for item in items} == {"node-00000", "node-00001"}
+
+
 async def test_nodes_that_exist_are_left_alone_and_bad_ones_are_named() -> None:
     async with cluster(nodes=1) as client:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "spec": {}}
-        assert await create_nodes(client, [node]) == 1
-        assert await create_nodes(client, [node]) == 0
+        assert await create_nodes(client, [node]) == ["a"]
+        assert await create_nodes(client, [node]) == []
         with pytest.raises(TraceError, match="node Not A Name was refused"):
             await create_nodes(client, [{**node, "metadata": {"name": "Not A Name"}}])
 
