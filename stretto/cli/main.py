@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from stretto.cli.flags import FlagError, add_flags, settings_from
 from stretto.cli.runner import run_role
@@ -35,23 +36,20 @@ def add_role(
     parser.set_defaults(command=lambda args: role_command(args, name=name))
 
 
-def role_parts(name: str) -> tuple[type, Callable[..., object]]:
+def role_parts(name: str) -> tuple[type[Any], Callable[..., Awaitable[None]]]:
     """The settings class and the run function of a role."""
     if name == "dispatcher":
         import dispatcher.process as dispatcher_process
-
         from stretto.config.dispatcher import DispatcherSettings
 
         return DispatcherSettings, dispatcher_process.run
     if name == "shard":
         import scheduler_shard.process as shard_process
-
         from stretto.config.shard import ShardSettings
 
         return ShardSettings, shard_process.run
     if name == "binder":
         import binder.process as binder_process
-
         from stretto.config.binder import BinderSettings
 
         return BinderSettings, binder_process.run
@@ -64,11 +62,11 @@ def role_parts(name: str) -> tuple[type, Callable[..., object]]:
 def role_command(args: argparse.Namespace, *, name: str) -> int:
     """Run the role named on the command line."""
     settings_class, run = role_parts(name)
-    settings = settings_from(args, settings_class)
+    settings: object = settings_from(args, settings_class)
     set_up_logging(settings)
 
     async def main(stop: asyncio.Event) -> int:
-        await run(settings, stop=stop, ready=None)  # type: ignore[misc]
+        await run(settings, stop=stop, ready=None)
         return 0
 
     return run_role(main)

@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
@@ -187,24 +188,14 @@ async def cluster_uid(settings: RunSettings) -> str:
     Raises:
         RunError: the API server does not answer, or refuses.
     """
-    config = (
-        KubeConfig.from_file(settings.kubeconfig)
-        if settings.kubeconfig
-        else KubeConfig.in_cluster()
-    )
+    path = settings.kubeconfig
+    config = await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
     async with KubeClient(config) as client:
-        try:
-            async with asyncio.timeout(10):
-                reply = await client.get("/api/v1/namespaces/kube-system", {})
-        except (OSError, TimeoutError) as error:
-            reason = str(error) or "no answer within 10 s"
-            raise RunError(
-                f"the API server at {config.server} cannot be reached ({reason}); "
-                "check --kubeconfig"
-            ) from None
+        await client.check()
+        reply = await client.get("/api/v1/namespaces/kube-system")
     if reply.status != 200:
         raise RunError(
-            f"the API server at {config.server} answered {reply.status} to reading namespace "
+            f"the API server at {config.url} answered {reply.status} to reading namespace "
             "kube-system; check the credentials in --kubeconfig"
         )
     return str(msgspec.json.decode(reply.body, type=NamespaceHead).metadata["uid"])
@@ -235,14 +226,24 @@ async def run_all(settings: RunSettings, *, stop: asyncio.Event) -> int:
                     f"stretto: ready; scheduling pods with schedulerName {names} "
                     f"on {settings.shards} shards.\n"
                 )
-            stopped = asyncio.ensure_future(stop.wait())
-            await asyncio.wait([stopped, supervisor.failed], return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            if supervisor.failed.done():
-                raise supervisor.failed.result()
+            await stopped_or_failed(stop, supervisor=supervisor)
         finally:
             await supervisor.stop()
     return 0
+
+
+async def stopped_or_failed(stop: asyncio.Event, *, supervisor: Supervisor) -> None:
+    """Stay until asked to stop.
+
+    Raises:
+        RoleError: a role ended for good.
+    """
+    stopped = asyncio.ensure_future(stop.wait())
+    waiting: set[asyncio.Future[Any]] = {stopped, supervisor.failed}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if supervisor.failed.done():
+        raise supervisor.failed.result()
 
 
 async def wait_ready_or(stop: asyncio.Event, *, supervisor: Supervisor) -> None:

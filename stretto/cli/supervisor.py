@@ -62,12 +62,6 @@ class Role:
     process: asyncio.subprocess.Process | None = None
     starts: int = 0
     was_ready: bool = False
-    cpu_before_s: float = 0.0
-    """CPU seconds of earlier incarnations."""
-
-    def cpu_s(self) -> float:
-        """CPU seconds used by all incarnations so far."""
-        return self.cpu_before_s + (process_cpu_s(self.process.pid) if self.process else 0.0)
 
 
 def process_cpu_s(pid: int) -> float:
@@ -77,15 +71,6 @@ def process_cpu_s(pid: int) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
-
-
-def process_resident_bytes(pid: int) -> int:
-    """Resident memory of a living process, in bytes (0 when it is gone)."""
-    try:
-        pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def answers(url: str) -> bool:
@@ -131,14 +116,9 @@ class Supervisor:
         pause_s = 0.2
         while not self._stopping:
             assert role.process is not None
-            pid, before = role.process.pid, role.cpu_before_s
-            waiter = asyncio.ensure_future(role.process.wait())
-            while not waiter.done():
-                await asyncio.wait([waiter], timeout=0.5)
-                role.cpu_before_s, cpu_s = before, process_cpu_s(pid) or role.cpu_s()
-            code = waiter.result()
-            role.cpu_before_s, role.process = before + cpu_s, None
-            if self._stopping:
+            code = await role.process.wait()
+            role.process = None
+            if self._ending():
                 return
             if code == 2 and not role.was_ready:
                 if not self.failed.done():
@@ -151,17 +131,20 @@ class Supervisor:
             )
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, 5.0)
-            if not self._stopping:
+            if not self._ending():
                 await self._spawn(role)
 
-    async def wait_ready(self, *, timeout_s: float) -> None:
-        """Wait until every role answers ready.
+    def _ending(self) -> bool:
+        return self._stopping
+
+    async def wait_ready(self, *, timeout_s: float, names: tuple[str, ...] = ()) -> None:
+        """Wait until every role (or the named ones) answers ready.
 
         Raises:
             RoleError: one ended for good, or the time is over.
         """
         deadline = time.monotonic() + timeout_s
-        for role in self.roles.values():
+        for role in [self.roles[name] for name in names or tuple(self.roles)]:
             while role.ready_url and not await asyncio.to_thread(answers, role.ready_url):
                 if self.failed.done():
                     raise self.failed.result()

@@ -379,6 +379,14 @@ class Ledger:
         except (RedisError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
 
+    async def load_names(self) -> None:
+        """Learn the resource names of an existing ledger without taking it: to look only."""
+        try:
+            raw: bytes | None = await self._server.hget(self._keys["meta"], "names")  # type: ignore[misc]
+        except (RedisError, OSError) as error:
+            raise LedgerUnavailable(self._silent(error)) from None
+        self._names = Names(msgspec.json.decode(raw, type=list[str]) if raw else ())
+
     async def entries(self, *, open_only: bool = False) -> list[LedgerEntry]:
         """All reservations, or those that are not BOUND.
 
