@@ -5,7 +5,7 @@ from the Binder, and a proposal binds nothing until the Binder has checked and r
 number of shards may run, come and go.
 
 The brain (:mod:`~scheduler_shard.worker` with :mod:`~scheduler_shard.desk`,
-:mod:`~scheduler_shard.overlay`, :mod:`~scheduler_shard.picture`, :mod:`~scheduler_shard.shapes`)
+:mod:`~scheduler_shard.overlay`, :mod:`~scheduler_shard.picture` …)
 is synchronous and knows neither clock nor network; :mod:`~scheduler_shard.streams` moves messages
 between it and the three streams.
 """

@@ -19,25 +19,23 @@ Order matters where streams meet:
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler_shard.desk import Batch, Desk, Key
+from scheduler_shard.answers import Answers
+from scheduler_shard.desk import Batch, Desk
 from scheduler_shard.overlay import Overlay
 from scheduler_shard.picture import Picture, Step
+from scheduler_shard.proposed import Proposed
 from scheduler_shard.shapes import ShapeBook, ShapeEntry
 from stretto.model.unit import (
-    Attempt,
     Cause,
     Diagnosis,
-    HandBack,
     Member,
     Proposal,
     Unit,
-    UnitId,
-    Unplaceable,
     Verdict,
     VerdictKind,
 )
@@ -48,21 +46,9 @@ from stretto.telemetry.story import StoryLog
 
 ROUND_UNITS = 64
 """Units decided before the loop may look at its streams again: one message, about a millisecond."""
-_MESSAGE_UNITS = 128
 MIXED_SHAPES = Diagnosis(
     "units whose pods differ in shape are not supported by this release", (), 0
 )
-
-
-class Open:
-    """A proposal without a verdict."""
-
-    __slots__ = ("at_s", "proposal", "shape")
-
-    def __init__(self, proposal: Proposal, *, shape: ShapeEntry, at_s: float) -> None:
-        self.proposal = proposal
-        self.shape = shape
-        self.at_s = at_s
 
 
 class Shard:
@@ -94,46 +80,36 @@ class Shard:
         self._silence_s = silence_s
         self._stories = stories
         self._heard_s = float("-inf")
-        self._binder_epoch: int | None = None
-        """Epoch of the stream to the Binder; None: there is none."""
-        self._dispatcher_open = False
         self._book = ShapeBook()
         self._desk = Desk()
         self._overlay = Overlay(self.picture.snapshot)
-        self._open: dict[Key, Open] = {}
-        self._granted = 0
-        """Credits that the dispatcher has not used."""
-        self._unsent: deque[Key] = deque()
-        self._resend: deque[Key] = deque()
-        self._defined: set[int] = set()
-        """Our shape numbers that the Binder's stream knows."""
-        self._answers = FromShard()
+        self._proposed = Proposed(self._book)
+        self._answers = Answers(counts=self.counts, stories=stories)
 
     # ---------------------------------------------------------------------------- the dispatcher
     def work_opened(self) -> None:
         """A new stream to the dispatcher, which was greeted: grant it what is free."""
-        self._answers = FromShard(credits=self._window - len(self._open), draining=self.draining)
-        self._granted = 0
-        self._dispatcher_open = True
+        free = self._window - len(self._proposed)
+        self._answers.opened(credits_free=free, draining=self.draining)
 
     def work_lost(self) -> None:
         """The stream to the dispatcher has ended: what is undecided goes to others."""
-        self._dispatcher_open = False
+        self._answers.closed()
         self.counts["dropped"] += len(self._desk.clear())
         self._book.new_stream()
-        self._answers = FromShard()
 
     def work(self, message: ToShard) -> None:
         """Shapes and units arrive."""
         self._book.define(message.shapes)
         sequence = self.picture.snapshot.version.sequence
-        self._granted -= len(message.units)
+        self._answers.took(len(message.units))
         for unit in message.units:
             entry = self._book.get(unit.members[0].shape)
             if entry is None:
-                self._hand_back([unit], f"shape {unit.members[0].shape} is not defined here")
+                reason = f"shape {unit.members[0].shape} is not defined here"
+                self._answers.hand_back([unit], reason)
             elif self.draining:
-                self._hand_back([unit], "the shard is draining")
+                self._answers.hand_back([unit], "the shard is draining")
             else:
                 self._desk.add(entry, self._renumbered(unit), sequence=sequence)
         self._book.forget(message.forgotten)
@@ -151,59 +127,43 @@ class Shard:
 
     def take_answers(self) -> FromShard | None:
         """What the dispatcher should hear now, None if nothing; it is forgotten here."""
-        answers = self._answers
-        if not self._dispatcher_open or not (
-            answers.credits
-            or answers.unplaceable
-            or answers.handed_back
-            or answers.settled
-            or answers.draining
-        ):
-            return None
-        self._granted += answers.credits
-        self._answers = FromShard()
-        return answers
+        return self._answers.take()
 
     def drain(self) -> None:
         """Take no more units, give back the undecided ones, wait for verdicts on the rest."""
         self.draining = True
-        self._answers.draining = True
-        self._hand_back(self._desk.clear(), "the shard is draining")
+        self._answers.drain()
+        self._answers.hand_back(self._desk.clear(), "the shard is draining")
 
     @property
     def idle(self) -> bool:
         """Nothing is open or left to say."""
-        return not self._open and not self._answers.handed_back and not self._answers.settled
+        return not len(self._proposed) and self._answers.empty
 
     # -------------------------------------------------------------------------------- the Binder
     def propose_opened(self, epoch: int) -> None:
         """A new stream to the Binder: send again what is open, or give it back if the epoch is
         another."""
-        self._defined.clear()
-        self._book.take_dropped()
-        self._unsent.clear()
-        self._resend.clear()
-        if self._binder_epoch_of_open() not in (None, epoch):
+        if len(self._proposed) and self.picture.snapshot.version.epoch != epoch:
             self._end_epoch()
-        self._resend.extend(self._open)
-        self._binder_epoch = epoch
+        self._proposed.opened(epoch)
 
     def propose_lost(self) -> None:
         """The stream to the Binder has ended; what is open stays open."""
-        self._binder_epoch = None
+        self._proposed.closed()
 
-    def _binder_epoch_of_open(self) -> int | None:
-        return self.picture.snapshot.version.epoch if self._open else None
+    def take_proposals(self) -> ProposalBatch | None:
+        """Proposals to send now, None if there are none."""
+        return self._proposed.take()
 
     def followed(self, message: FollowMessage, *, now: float) -> Step:
         """A message of the Binder's log; LOST: the shell must follow again from nothing."""
         epoch = self.picture.snapshot.version.epoch
         self._heard_s = now
-        if len(self._overlay):
+        if len(self._overlay) and message.delta.pod_sign:
+            delta = message.delta
             self._overlay.drop_named(
-                uid
-                for uid, sign in zip(message.delta.pod_uid, message.delta.pod_sign, strict=True)
-                if sign > 0
+                uid for uid, sign in zip(delta.pod_uid, delta.pod_sign, strict=True) if sign > 0
             )
         step = self.picture.take(message)
         if step is Step.REPLACED:
@@ -230,14 +190,10 @@ class Shard:
     def _end_epoch(self) -> None:
         """The Binder's epoch is over: nothing that was proposed in it will get a verdict."""
         self._overlay.clear()
-        self._hand_back(
-            [opened.proposal.unit for opened in self._open.values()],
-            "the Binder's epoch has ended before a verdict",
+        self._answers.hand_back(
+            self._proposed.clear(), "the Binder's epoch has ended before a verdict"
         )
-        self._open.clear()
-        self._unsent.clear()
-        self._resend.clear()
-        self._hand_back(
+        self._answers.hand_back(
             self._desk.clear_waiting(), "waited for a sequence of an epoch that has ended"
         )
         self._desk.settled(None)
@@ -246,15 +202,13 @@ class Shard:
         """The Binder has decided on proposals."""
         for verdict in batch.verdicts:
             self.verdict_counts[verdict.kind, verdict.cause] += 1
-            key = (verdict.unit_id, verdict.attempt)
-            opened = self._open.pop(key, None)
+            opened = self._proposed.settle((verdict.unit_id, verdict.attempt))
             if opened is None:
                 self.counts["verdicts_unknown"] += 1
                 continue
             self.latencies_s.append(now - opened.at_s)
             self._settle(opened.proposal, verdict)
-            self._answers.settled.append(key)
-            self._answers.credits += 1
+            self._answers.settled(verdict.unit_id, verdict.attempt)
         self._desk.settled(self._overlay.oldest_serial)
 
     def _settle(self, proposal: Proposal, verdict: Verdict) -> None:
@@ -262,50 +216,20 @@ class Shard:
         if verdict.kind is not VerdictKind.COMMITTED:
             for member in members:
                 self._overlay.drop(member.uid)
-            if self._stories is not None:
-                text = f"lost: {verdict.kind.name} {verdict.cause.name}"
-                self._note(verdict.unit_id, verdict.attempt, text)
-            return
-        if self._stories is not None:
-            self._note(verdict.unit_id, verdict.attempt, f"committed at {verdict.sequence}")
-        nodes = verdict.nodes or proposal.nodes
-        for member, node_id in zip(members, nodes, strict=False):
-            self._overlay.commit(member.uid, node_id=node_id, sequence=verdict.sequence)
-
-    def take_proposals(self) -> ProposalBatch | None:
-        """Proposals to send now, None if there are none."""
-        if self._binder_epoch is None:
-            return None
-        resent = bool(self._resend)
-        queue = self._resend if resent else self._unsent
-        found: list[Open] = []
-        while queue and len(found) < _MESSAGE_UNITS:
-            opened = self._open.get(queue.popleft())
-            if opened is not None:
-                found.append(opened)
-        if not found:
-            return None
-        dropped = [n for n in self._book.take_dropped() if n in self._defined]
-        shapes = {opened.shape.number: opened.shape for opened in found}
-        still = {opened.shape.number for opened in self._open.values()} if dropped else set()
-        forgotten = [number for number in dropped if number not in still]
-        new = [(n, entry.shape) for n, entry in shapes.items() if n not in self._defined]
-        self._defined.update(shapes)
-        self._defined.difference_update(forgotten)
-        return ProposalBatch(
-            binder_epoch=self._binder_epoch,
-            shapes=new,
-            proposals=[opened.proposal for opened in found],
-            resent=resent,
-            forgotten=forgotten,
-        )
+            text = f"lost: {verdict.kind.name} {verdict.cause.name}"
+        else:
+            nodes = verdict.nodes or proposal.nodes
+            for member, node_id in zip(members, nodes, strict=False):
+                self._overlay.commit(member.uid, node_id=node_id, sequence=verdict.sequence)
+            text = f"committed at {verdict.sequence}"
+        self._answers.note(verdict.unit_id, verdict.attempt, text)
 
     # ---------------------------------------------------------------------------------- deciding
     def may_decide(self, now: float) -> bool:
         """The snapshot is whole, fresh, and of the epoch of the stream to the Binder."""
         return (
             self.picture.synced
-            and self._binder_epoch == self.picture.snapshot.version.epoch
+            and self._proposed.epoch == self.picture.snapshot.version.epoch
             and now - self._heard_s <= self._silence_s
         )
 
@@ -382,12 +306,10 @@ class Shard:
         proposal = Proposal(unit, nodes, spares, self.picture.snapshot.version.sequence)
         for member, node_id in zip(unit.members, nodes, strict=True):
             self._overlay.add(member.uid, shape=entry.shape, node_id=node_id)
-        key = (unit.unit_id, unit.attempt)
-        self._open[key] = Open(proposal, shape=entry, at_s=now)
-        self._unsent.append(key)
+        self._proposed.add(proposal, entry=entry, at_s=now)
         self.counts["proposed"] += 1
         if self._stories is not None:
-            self._note(unit.unit_id, unit.attempt, f"proposed on {nodes}, spares {spares}")
+            self._answers.note(unit.unit_id, unit.attempt, f"proposed on {nodes}, spares {spares}")
 
     def _no_room(self, batch: Batch, units: list[Unit]) -> None:
         """No node took these. Only the committed state may say so (design §12.2).
@@ -414,35 +336,16 @@ class Shard:
 
     def _unplaceable(self, entry: ShapeEntry, units: list[Unit], diagnosis: Diagnosis) -> None:
         version = self.picture.snapshot.version
-        self.counts["unplaceable"] += len(units)
-        for unit in units:
-            self._answers.unplaceable.append(
-                Unplaceable(unit.unit_id, unit.attempt, entry.theirs, version, diagnosis)
-            )
-            self._answers.credits += 1
-            if self._stories is not None:
-                self._note(unit.unit_id, unit.attempt, f"unplaceable: {diagnosis.message}")
-
-    def _hand_back(self, units: Iterable[Unit], reason: str) -> None:
-        for unit in units:
-            self._answers.handed_back.append(HandBack(unit.unit_id, unit.attempt, reason))
-            self._answers.credits += 1
-            self.counts["handed_back"] += 1
-            if self._stories is not None:
-                self._note(unit.unit_id, unit.attempt, f"handed back: {reason}")
-
-    def _note(self, unit_id: UnitId, attempt: Attempt, text: str) -> None:
-        assert self._stories is not None
-        self._stories.note(unit_id, f"attempt {attempt.epoch}.{attempt.number}", text)
+        self._answers.unplaceable(entry, units, diagnosis=diagnosis, version=version)
 
     # --------------------------------------------------------------------------------- self-check
     def statistics(self) -> dict[str, int]:
         """Units by place."""
         return {
             **self._desk.statistics(),
-            "open": len(self._open),
+            "open": len(self._proposed),
             "overlay": len(self._overlay),
-            "granted": self._granted,
+            "granted": self._answers.granted,
             "shapes": len(self._book),
         }
 
@@ -450,11 +353,8 @@ class Shard:
         """Assert the invariants; O(everything)."""
         self.picture.snapshot.validate()
         self._overlay.validate()
-        if self._dispatcher_open:
-            held = len(self._desk) + len(self._open) + self._answers.credits
-            assert self._granted + held <= self._window, (
-                f"{self._granted} credits and {held} units exceed the window {self._window}"
-            )
+        held = len(self._desk) + len(self._proposed)
+        self._answers.validate(held=held, window=self._window)
 
 
 def seed_of(unit: Unit) -> int:

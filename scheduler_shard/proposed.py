@@ -1,0 +1,105 @@
+"""Proposals without a verdict, and which of them the stream to the Binder must still get."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from scheduler_shard.desk import Key
+from scheduler_shard.shapes import ShapeBook, ShapeEntry
+from stretto.model.unit import Proposal, Unit
+from stretto.rpc.messages import ProposalBatch
+
+MESSAGE_UNITS = 128
+"""Proposals in a message at most: twice the knee, so that a backlog shrinks."""
+
+
+class Open:
+    """A proposal without a verdict."""
+
+    __slots__ = ("at_s", "entry", "proposal")
+
+    def __init__(self, proposal: Proposal, *, entry: ShapeEntry, at_s: float) -> None:
+        self.proposal = proposal
+        self.entry = entry
+        self.at_s = at_s
+
+
+class Proposed:
+    """See the module docstring."""
+
+    def __init__(self, book: ShapeBook) -> None:
+        self.epoch: int | None = None
+        """Epoch of the stream to the Binder; None: there is none."""
+        self._book = book
+        self._open: dict[Key, Open] = {}
+        self._unsent: deque[Key] = deque()
+        self._resend: deque[Key] = deque()
+        self._defined: set[int] = set()
+        """Shape numbers that the stream knows."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, proposal: Proposal, *, entry: ShapeEntry, at_s: float) -> None:
+        """A decision that the Binder has not heard of."""
+        key = (proposal.unit.unit_id, proposal.unit.attempt)
+        self._open[key] = Open(proposal, entry=entry, at_s=at_s)
+        self._unsent.append(key)
+
+    def settle(self, key: Key) -> Open | None:
+        """A verdict has come; None: on nothing that is open."""
+        return self._open.pop(key, None)
+
+    def clear(self) -> list[Unit]:
+        """Nothing open will get a verdict: the units."""
+        units = [opened.proposal.unit for opened in self._open.values()]
+        self._open.clear()
+        self._unsent.clear()
+        self._resend.clear()
+        return units
+
+    def opened(self, epoch: int) -> None:
+        """A new stream: it knows no shapes, and gets everything again."""
+        self.epoch = epoch
+        self._defined.clear()
+        self._book.take_dropped()
+        self._unsent.clear()
+        self._resend = deque(self._open)
+
+    def closed(self) -> None:
+        """The stream has ended; what is open stays open."""
+        self.epoch = None
+
+    def take(self) -> ProposalBatch | None:
+        """Proposals to send now, None if there are none. Resent ones travel by themselves."""
+        if self.epoch is None:
+            return None
+        resent = bool(self._resend)
+        queue = self._resend if resent else self._unsent
+        found: list[Open] = []
+        while queue and len(found) < MESSAGE_UNITS:
+            opened = self._open.get(queue.popleft())
+            if opened is not None:
+                found.append(opened)
+        if not found:
+            return None
+        shapes = {opened.entry.number: opened.entry.shape for opened in found}
+        new = [(number, shape) for number, shape in shapes.items() if number not in self._defined]
+        self._defined.update(shapes)
+        return ProposalBatch(
+            binder_epoch=self.epoch,
+            shapes=new,
+            proposals=[opened.proposal for opened in found],
+            resent=resent,
+            forgotten=self._forgotten(),
+        )
+
+    def _forgotten(self) -> list[int]:
+        """Numbers that the dispatcher dropped and that nothing open has."""
+        dropped = self._book.take_dropped()
+        if not dropped:
+            return []
+        used = {opened.entry.number for opened in self._open.values()}
+        forgotten = [number for number in dropped if number in self._defined and number not in used]
+        self._defined.difference_update(forgotten)
+        return forgotten
