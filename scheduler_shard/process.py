@@ -55,6 +55,7 @@ def make_streams(settings: ShardSettings, shard: Shard, *, bridge: MetricsBridge
         hello=ShardHello(settings.shard_name, str(uuid.uuid4())),
         dispatcher=Dialer(settings.dispatcher, security=security, rng=rng),
         binder=Dialer(settings.binder, security=security, rng=rng),
+        rng=rng,
         linger_s=settings.linger_ms / 1000,
         on_round=bridge.round,
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from scheduler_shard.picture import Step
 from scheduler_shard.worker import Shard
-from stretto.rpc.channels import Dialer, Stream
+from stretto.rpc.channels import Backoff, Dialer, Stream
 from stretto.rpc.errors import PeerGone, RpcError
 from stretto.rpc.messages import (
     FollowMessage,
@@ -32,6 +33,28 @@ Out = TypeVar("Out")
 In = TypeVar("In")
 
 
+SHORT_S = 5.0
+"""A stream that ends within this time of the last one counts as another failure."""
+
+
+class Pause:
+    """The wait between the end of a stream and the next dial: none after a long stream, growing when
+    streams break as soon as they are open (a peer that refuses us must not be hammered)."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._backoff = Backoff(rng)
+        self._ended_s = float("-inf")
+
+    async def after_stream(self) -> None:
+        """A stream has ended."""
+        now = time.monotonic()
+        if now - self._ended_s > SHORT_S:
+            self._backoff.reset()
+        else:
+            await asyncio.sleep(self._backoff.next())
+        self._ended_s = time.monotonic()
+
+
 class ShardStreams:
     """See the module docstring."""
 
@@ -42,6 +65,7 @@ class ShardStreams:
         hello: ShardHello,
         dispatcher: Dialer,
         binder: Dialer,
+        rng: random.Random,
         linger_s: float = 0.001,
         on_round: Callable[[float, int], None] = lambda seconds, units: None,
     ) -> None:
@@ -51,6 +75,7 @@ class ShardStreams:
         self._hello = hello
         self._dispatcher = dispatcher
         self._binder = binder
+        self._rng = rng
         self._linger_s = linger_s
         self._on_round = on_round
         self._work = asyncio.Event()
@@ -86,11 +111,13 @@ class ShardStreams:
 
     # ------------------------------------------------------------------------------------- streams
     async def _follow(self) -> None:
+        pause = Pause(self._rng)
         while True:
             stream, greeting = await self._binder.connect(FOLLOW, self._follow_request)
             self._connected["Follow"] = True
             await self._converse(stream, greeting, self._followed, sender=None)
             self._connected["Follow"] = False
+            await pause.after_stream()
 
     def _follow_request(self) -> FollowRequest:
         picture = self.shard.picture
@@ -108,6 +135,7 @@ class ShardStreams:
         self._wake()
 
     async def _propose(self) -> None:
+        pause = Pause(self._rng)
         while True:
             stream, greeting = await self._binder.connect(
                 PROPOSE, lambda: ProposalBatch(hello=self._hello)
@@ -118,6 +146,7 @@ class ShardStreams:
             await self._converse(stream, greeting, self._verdicts, sender=self._send_proposals)
             self._connected["Propose"] = False
             self.shard.propose_lost()
+            await pause.after_stream()
 
     def _verdicts(self, batch: VerdictBatch) -> None:
         self.shard.verdicts(batch, now=time.monotonic())
@@ -131,6 +160,7 @@ class ShardStreams:
                 await stream.send(batch)
 
     async def _serve(self) -> None:
+        pause = Pause(self._rng)
         while True:
             stream, greeting = await self._dispatcher.connect(
                 WORK, lambda: FromShard(hello=self._hello)
@@ -141,6 +171,7 @@ class ShardStreams:
             await self._converse(stream, greeting, self._units, sender=self._send_answers)
             self._connected["Work"] = False
             self.shard.work_lost()
+            await pause.after_stream()
 
     def _units(self, message: ToShard) -> None:
         self.shard.work(message)
