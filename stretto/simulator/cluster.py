@@ -18,10 +18,12 @@ from stretto.simulator.api import ApiServer
 from stretto.simulator.faults import FaultOrder, Faults, read_order
 from stretto.simulator.http_server import HttpServer
 from stretto.simulator.kubelet_runner import KubeletRunner
+from stretto.simulator.pods import PODS
 from stretto.simulator.population import populate
-from stretto.simulator.records import encode
+from stretto.simulator.records import PodRecord, encode
 from stretto.simulator.request import Request, not_allowed
 from stretto.simulator.settings import KubeletMode, SimulatorSettings
+from stretto.simulator.store import Change
 
 
 class SimulatorError(OperatorError):
@@ -52,6 +54,8 @@ class SimulatedCluster:
             start_delay_s=settings.start_delay_s,
             termination_s=settings.termination_s,
         )
+        self._bind_times = _BindTimes()
+        self.api.store(PODS).observe(self._bind_times)
         populate(self.api, settings)
         self.http = HttpServer(
             self.api, self.faults, own_pages=self._own_pages, bookmark_s=settings.bookmark_s
@@ -94,6 +98,8 @@ class SimulatedCluster:
             "api": {
                 "version": self.api.version,
                 "bound": self.api.pods.bound,
+                "first_bind_s": self._bind_times.first_s,
+                "last_bind_s": self._bind_times.last_s,
                 "objects": self.api.counts(),
                 "requests": {
                     f"{method} {resource} {status}": count
@@ -170,6 +176,22 @@ class SimulatedCluster:
             raise SimulatorError(
                 f"the kubeconfig cannot be written to {self.settings.kubeconfig}: {error.strerror}"
             ) from error
+
+
+class _BindTimes:
+    """When the first and the latest bind happened, in seconds of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.first_s = 0.0
+        self.last_s = 0.0
+
+    def __call__(self, change: Change) -> None:
+        old, new = change.old, change.new
+        if not isinstance(old, PodRecord) or not isinstance(new, PodRecord):
+            return
+        if new.node_name and not old.node_name:
+            self.last_s = time.monotonic()
+            self.first_s = self.first_s or self.last_s
 
 
 class _Clock:

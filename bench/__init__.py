@@ -1,0 +1,1 @@
+"""Benchmarks: never asserted on in tests, always printed with their conditions."""

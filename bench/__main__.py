@@ -1,0 +1,50 @@
+"""``python -m bench [NAME …]``: run benchmarks; each prints a table with conditions and goals.
+
+Flags after a single NAME go to that benchmark: ``python -m bench pipeline --pods 20000``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+BENCHMARKS = {
+    "decide": "one shard's decisions, in process",
+    "ledger": "reservations of one client at one server",
+    "pipeline": "all roles as processes; the API server is replaced by the simulator",
+    "side-by-side": "the same pods on a real kube-apiserver: kube-scheduler, Stretto, the floor",
+}
+
+
+def main(words: list[str]) -> int:
+    listed = "\n".join(f"  {name:14}{text}" for name, text in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=f"{__doc__}\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        choices=[[], *BENCHMARKS],
+        help="which to run; all in turn when none is named",
+    )
+    if words and words[0] in BENCHMARKS and len(words) > 1 and words[1].startswith("-"):
+        return run_one(words[0], words[1:])
+    names = parser.parse_args(words).names or list(BENCHMARKS)
+    codes = [run_one(name, []) for name in names]
+    return max(codes)
+
+
+def run_one(name: str, arguments: list[str]) -> int:
+    print(f"== {name}: {BENCHMARKS[name]}", flush=True)
+    module = importlib.import_module(f"bench.{name.replace('-', '_')}")
+    code: int = module.run(arguments)
+    print(flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

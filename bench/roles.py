@@ -1,0 +1,79 @@
+"""All roles of Stretto beside a real ledger server, as processes started through the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from stretto.cli.run import Ports, RunSettings, roles_of
+from stretto.cli.supervisor import Supervisor
+from stretto.ledger.server import EmbeddedServer
+
+READY_S = 60.0
+
+
+class Roles:
+    """``async with Roles(…) as roles``: all roles ready when entered, all gone when left."""
+
+    def __init__(
+        self,
+        folder: Path,
+        kubeconfig: Path,
+        *,
+        shards: int,
+        scheduler_name: str = "stretto",
+        events: bool = True,
+    ) -> None:
+        self._server = EmbeddedServer(folder=folder / "ledger")
+        self._events = events
+        self.logs = folder / "logs"
+        self._settings = RunSettings(
+            kubeconfig=kubeconfig,
+            shards=shards,
+            scheduler_name=(scheduler_name,),
+            log_dir=self.logs,
+            log_format="text",
+            log_level="warning",
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._server.__aenter__()
+        roles = roles_of(self._settings, redis_url=self._server.url, ports=Ports())
+        for role in roles:
+            if role.name == "binder" and not self._events:
+                role.arguments.append("--no-events")
+        self._supervisor = Supervisor(roles, stop_grace_s=10.0)
+        try:
+            # The dispatcher last: pods wait already, and would be bound while others start.
+            names = [role.name for role in roles]
+            await self._supervisor.start(*(name for name in names if name != "dispatcher"))
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def begin(self) -> None:
+        """Start the dispatcher: from here on pods flow."""
+        await self._supervisor.start("dispatcher")
+        await self._supervisor.wait_ready(timeout_s=READY_S)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._supervisor.stop()
+        await self._server.__aexit__(None, None, None)
+
+    @property
+    def ledger_url(self) -> str:
+        return self._server.url
+
+    def pids(self) -> dict[str, list[int]]:
+        """Process ids by group."""
+        groups: dict[str, list[int]] = {"ledger server": [self._server.pid]}
+        for name, role in self._supervisor.roles.items():
+            group = "shards" if name.startswith("shard") else name
+            if role.process is not None:
+                groups.setdefault(group, []).append(role.process.pid)
+        return groups
+
+    def restarts(self) -> int:
+        """How often a role had to be started again; any makes the figures worthless."""
+        return sum(role.starts - 1 for role in self._supervisor.roles.values() if role.starts)
