@@ -38,8 +38,11 @@ SHORT_S = 5.0
 
 
 class Pause:
-    """The wait between the end of a stream and the next dial: none after a long stream, growing when
-    streams break as soon as they are open (a peer that refuses us must not be hammered)."""
+    """The wait between the end of a stream and the next dial.
+
+    None after a stream that lasted, growing when streams break as soon as they are open: a peer
+    that refuses us must not be hammered.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self._backoff = Backoff(rng)
