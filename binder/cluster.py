@@ -6,14 +6,15 @@ change, from a commit or from a watch, goes into the open delta; :meth:`flush` c
 next sequence number. A pod is on a node once: its row is keyed by uid, and placing it again moves
 it.
 
-A pod seen bound to a node that is not (yet) known waits under the node's name: watches of pods and
-nodes are not ordered among each other.
+A pod bound to a node that is not known (yet, or any more) waits under the node's name: watches of
+pods and nodes are not ordered among each other, and a node that comes back under its name finds the
+pods of that name on it, whatever its uid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stretto.model.shape import PodTerm, Shape
 from stretto.model.unit import NodeId, Version
@@ -39,6 +40,8 @@ class NodeEntry:
     node_id: NodeId
     row: NodeRow
     frozen: bool = False
+    pods: set[str] = field(default_factory=set)
+    """Uids of the pods on it."""
 
 
 @dataclass(slots=True)
@@ -70,7 +73,9 @@ class Cluster:
         self._terms: dict[str, tuple[PodTerm, int]] = {}
         """Required anti-affinity terms of placed pods by digest, with how many pods have them."""
         self._waiting: dict[str, dict[str, Shape]] = {}
-        """Pods seen bound to a node name that is not known: name → uid → shape."""
+        """Pods bound to a node name that is not known: name → uid → shape."""
+        self._waits_for: dict[str, str] = {}
+        """Uid → the name it waits for."""
 
     def _open(self) -> Delta:
         return Delta(epoch=self.epoch, sequence=self._sequence + 1)
@@ -95,6 +100,10 @@ class Cluster:
         """A shape by its number in the log."""
         return self._shapes[shape_id - 1]
 
+    def knows(self, uid: str) -> bool:
+        """Whether a pod is on a node, or bound to a name that no node has now."""
+        return uid in self.pods or uid in self._waits_for
+
     def node_uid_of(self, name: str) -> str:
         """The uid of the node that has this name now, or ""."""
         return self._uid_of_name.get(name, "")
@@ -117,19 +126,21 @@ class Cluster:
         self._delta.nodes.append(NodeChange(entry.node_id, row, entry.frozen))
         waited = self._waiting.pop(row.name, {})
         for uid, shape in waited.items():
+            del self._waits_for[uid]
             self.place(uid, shape=shape, node_uid=row.uid)
         return list(waited)
 
-    def node_gone(self, uid: str) -> list[str]:
-        """A node was deleted; the uids of the pods that were on it."""
-        entry = self.nodes.pop(uid, None)
+    def node_gone(self, uid: str) -> dict[str, Shape]:
+        """A node was deleted; the pods that were on it, which are nowhere now."""
+        entry = self.nodes.get(uid)
         if entry is None:
-            return []
-        if self._uid_of_name.get(entry.row.name) == uid:
-            del self._uid_of_name[entry.row.name]
-        there = [pod for pod, row in self.pods.items() if row.node_uid == uid]
+            return {}
+        there = {pod: self.shape(self.pods[pod].shape_id) for pod in entry.pods}
         for pod in there:
             self.remove(pod)
+        del self.nodes[uid]
+        if self._uid_of_name.get(entry.row.name) == uid:
+            del self._uid_of_name[entry.row.name]
         self._delta.removed_nodes.append(entry.node_id)
         return there
 
@@ -149,36 +160,47 @@ class Cluster:
             if row.shape_id == shape_id and row.node_uid == node_uid:
                 return False
             self.remove(uid)
+        self._stop_waiting(uid)
+        entry = self.nodes[node_uid]
+        entry.pods.add(uid)
         self.pods[uid] = PodRow(shape_id, node_uid)
-        node_id = self.nodes[node_uid].node_id
-        self._delta.add_pod(shape_id=shape_id, node_id=node_id, uid=uid)
+        self._delta.add_pod(shape_id=shape_id, node_id=entry.node_id, uid=uid)
         for term in shape.anti_affinity:
             self._count_term(term, 1)
         return True
 
-    def seen_bound(self, uid: str, *, shape: Shape, node_name: str) -> None:
-        """A watch shows a pod on a node, known or not."""
+    def bound_to(self, uid: str, *, shape: Shape, node_name: str) -> bool:
+        """A pod is bound to a name, of a node that is known or not; False if that was so before."""
         node_uid = self._uid_of_name.get(node_name)
-        if node_uid is None:
-            self.remove(uid)
-            self._waiting.setdefault(node_name, {})[uid] = shape
-        else:
-            self.place(uid, shape=shape, node_uid=node_uid)
+        if node_uid is not None:
+            return self.place(uid, shape=shape, node_uid=node_uid)
+        if self._waiting.get(node_name, {}).get(uid) == shape:
+            return False
+        self.remove(uid)
+        self._waiting.setdefault(node_name, {})[uid] = shape
+        self._waits_for[uid] = node_name
+        return True
 
     def remove(self, uid: str) -> bool:
-        """A pod left its node, or its reservation is over; False if it was nowhere."""
+        """A pod left its node, or its reservation is over; False if it was on none."""
+        self._stop_waiting(uid)
         row = self.pods.pop(uid, None)
         if row is None:
-            for name, waiting in list(self._waiting.items()):
-                if waiting.pop(uid, None) is not None and not waiting:
-                    del self._waiting[name]
             return False
-        node = self.nodes.get(row.node_uid)
-        if node is not None:
-            self._delta.add_pod(shape_id=row.shape_id, node_id=node.node_id, uid=uid, sign=-1)
+        entry = self.nodes[row.node_uid]
+        entry.pods.remove(uid)
+        self._delta.add_pod(shape_id=row.shape_id, node_id=entry.node_id, uid=uid, sign=-1)
         for term in self.shape(row.shape_id).anti_affinity:
             self._count_term(term, -1)
         return True
+
+    def _stop_waiting(self, uid: str) -> None:
+        name = self._waits_for.pop(uid, None)
+        if name is not None:
+            waiting = self._waiting[name]
+            del waiting[uid]
+            if not waiting:
+                del self._waiting[name]
 
     def _shape_id(self, shape: Shape) -> int:
         known = self._shape_ids.get(shape.digest)
@@ -252,3 +274,9 @@ class Cluster:
         assert self._uid_of_name == {entry.row.name: uid for uid, entry in self.nodes.items()}
         for uid, row in self.pods.items():
             assert row.node_uid in self.nodes, f"pod {uid} is on node {row.node_uid}, which is gone"
+            assert uid in self.nodes[row.node_uid].pods
+        assert len(self.pods) == sum(len(entry.pods) for entry in self.nodes.values())
+        waiting = {uid: name for name, pods in self._waiting.items() for uid in pods}
+        assert waiting == self._waits_for
+        assert not waiting.keys() & self.pods.keys()
+        assert not self._waiting.keys() & self._uid_of_name.keys()

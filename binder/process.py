@@ -199,6 +199,7 @@ class BinderProcess:
             executor=parts.executor,
             scheduler_names=self._settings.scheduler_name,
         )
+        parts.commits.publish()
         names = watches.bound_names or {}
         await opening.run(found, clean=tenure.clean or tenure.first, names=names)
         watches.bound_names = None

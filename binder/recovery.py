@@ -36,7 +36,7 @@ RETRY_S = 0.5
 PROGRESS_EVERY = 1_000
 
 
-class PendingMeta(msgspec.Struct, rename="camel"):
+class PendingMeta(msgspec.Struct, frozen=True, rename="camel"):
     """Metadata of a pending pod."""
 
     name: str
@@ -45,19 +45,19 @@ class PendingMeta(msgspec.Struct, rename="camel"):
     resource_version: str
 
 
-class PendingPod(msgspec.Struct):
+class PendingPod(msgspec.Struct, frozen=True):
     """A pending pod."""
 
     metadata: PendingMeta
 
 
-class ListMeta(msgspec.Struct, rename="camel"):
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     """Where the next page begins."""
 
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class PendingList(msgspec.Struct):
+class PendingList(msgspec.Struct, frozen=True):
     """A page of pending pods."""
 
     items: list[PendingPod] = []
@@ -120,7 +120,6 @@ class Opening:
     ) -> None:
         """Resolve what was in flight, make the ledger's accounts those of the API, verify."""
         machine = self._machine
-        machine.effects()
         entries = await self._ledger.entries() if found.intact else []
         await self._write_nodes()
         unresolved = [entry for entry in entries if not self._adopt(entry, names)]
@@ -130,6 +129,7 @@ class Opening:
             await self._resolve(unresolved)
         await self._ledger.transition(machine.take_ops())
         await self._verify()
+        await self._ledger.opened()
 
     def _adopt(self, entry: LedgerEntry, names: dict[str, tuple[str, str]]) -> bool:
         namespace, name = names.get(entry.pod_uid, ("", ""))
@@ -220,13 +220,13 @@ class Opening:
                 raise LedgerGap(f"the ledger's sums of node {uid} are not those of its entries")
 
 
-class SeenSpec(msgspec.Struct, rename="camel"):
+class SeenSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Where a pod is."""
 
     node_name: str = ""
 
 
-class SeenPod(msgspec.Struct):
+class SeenPod(msgspec.Struct, frozen=True):
     """A pod as resolving reads it."""
 
     metadata: PendingMeta
@@ -256,16 +256,22 @@ class Repair:
         # in `ops` and `accounts` and is written in the next round.
         machine.take_ops()
         nodes = machine.cluster.nodes
-        ops = [LedgerOp.free(uid) for uid in entries if uid not in machine.bindings]
+        ops: list[LedgerOp] = []
+        for uid, entry in entries.items():
+            if uid not in machine.bindings:
+                # Of a reserve call whose answer was lost: its batch is asked again, as if never.
+                ops += (LedgerOp.free(uid), LedgerOp.forget_unit(entry.unit_id))
         for uid, binding in machine.bindings.items():
-            entry = entries.get(uid)
+            known_as = entries.get(uid)
             wanted = adopt(binding)
-            if entry is None or (entry.node_uid, entry.lines) != (wanted.node_uid, wanted.lines):
+            same = (wanted.node_uid, wanted.lines)
+            if known_as is None or (known_as.node_uid, known_as.lines) != same:
                 ops.append(wanted)
         accounts = [machine.account(uid) for uid in nodes]
         removed = [uid for uid in known if uid not in nodes]
         await self._ledger.set_nodes(accounts, removed)
         await self._ledger.transition(ops)
+        await self._ledger.opened()
         logger.warning(
             "ledger compared with memory: %s, %d operations, %d nodes",
             "intact" if found.intact else "it was empty", len(ops), len(accounts),

@@ -382,7 +382,7 @@ class Ledger:
     async def load_names(self) -> None:
         """Learn the resource names of an existing ledger without taking it: to look only."""
         try:
-            raw: bytes | None = await self._server.hget(self._keys["meta"], "names")  # type: ignore[misc]
+            raw: Any = await self._server.hget(self._keys["meta"], "names")
         except (RedisError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
         self._names = Names(msgspec.json.decode(raw, type=list[str]) if raw else ())
