@@ -40,6 +40,11 @@ class Proposed:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def unsent(self) -> int:
+        """Proposals that wait for :meth:`take`."""
+        return len(self._unsent) + len(self._resend)
+
     def add(self, proposal: Proposal, *, entry: ShapeEntry, at_s: float) -> None:
         """A decision that the Binder has not heard of."""
         key = (proposal.unit.unit_id, proposal.unit.attempt)

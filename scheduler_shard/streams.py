@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from scheduler_shard.picture import Step
-from scheduler_shard.worker import Shard
+from scheduler_shard.worker import ROUND_UNITS, Shard
 from stretto.rpc.channels import Backoff, Dialer, Stream
 from stretto.rpc.errors import PeerGone, RpcError
 from stretto.rpc.messages import (
@@ -33,6 +33,8 @@ Out = TypeVar("Out")
 In = TypeVar("In")
 
 
+ANSWER_LINGERS = 4
+"""Answers wait longer for company than proposals: they only keep the window moving."""
 SHORT_S = 5.0
 """A stream that ends within this time of the last one counts as another failure."""
 
@@ -158,6 +160,8 @@ class ShardStreams:
     async def _send_proposals(self, stream: Stream[ProposalBatch, VerdictBatch]) -> None:
         while True:
             await self._proposals.wait()
+            if self.shard.unsent < ROUND_UNITS:
+                await asyncio.sleep(self._linger_s)
             self._proposals.clear()
             while (batch := self.shard.take_proposals()) is not None:
                 await stream.send(batch)
@@ -183,7 +187,7 @@ class ShardStreams:
     async def _send_answers(self, stream: Stream[FromShard, ToShard]) -> None:
         while True:
             await self._answers.wait()
-            await asyncio.sleep(self._linger_s)
+            await asyncio.sleep(ANSWER_LINGERS * self._linger_s)
             self._answers.clear()
             while (answers := self.shard.take_answers()) is not None:
                 await stream.send(answers)

@@ -71,7 +71,8 @@ class Shard:
         self.verdict_counts: Counter[tuple[VerdictKind, Cause]] = Counter()
         """Verdicts by (kind, cause)."""
         self.latencies_s: list[float] = []
-        """Seconds from proposal to verdict since the shell last took them."""
+        """Seconds from proposal to verdict, the longest of each batch since the shell last took
+        them: one observation a pod would cost as much as deciding it."""
         self.draining = False
         self._profiles = profiles
         self._own_partitions = own_partitions
@@ -156,6 +157,11 @@ class Shard:
         """Proposals to send now, None if there are none."""
         return self._proposed.take()
 
+    @property
+    def unsent(self) -> int:
+        """Proposals that wait to be sent."""
+        return self._proposed.unsent
+
     def followed(self, message: FollowMessage, *, now: float) -> Step:
         """A message of the Binder's log; LOST: the shell must follow again from nothing."""
         epoch = self.picture.snapshot.version.epoch
@@ -200,15 +206,18 @@ class Shard:
 
     def verdicts(self, batch: VerdictBatch, *, now: float) -> None:
         """The Binder has decided on proposals."""
+        slowest = 0.0
         for verdict in batch.verdicts:
             self.verdict_counts[verdict.kind, verdict.cause] += 1
             opened = self._proposed.settle((verdict.unit_id, verdict.attempt))
             if opened is None:
                 self.counts["verdicts_unknown"] += 1
                 continue
-            self.latencies_s.append(now - opened.at_s)
+            slowest = max(slowest, now - opened.at_s)
             self._settle(opened.proposal, verdict)
             self._answers.settled(verdict.unit_id, verdict.attempt)
+        if slowest > 0:
+            self.latencies_s.append(slowest)
         self._desk.settled(self._overlay.oldest_serial)
 
     def _settle(self, proposal: Proposal, verdict: Verdict) -> None:

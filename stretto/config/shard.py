@@ -81,7 +81,10 @@ class ShardSettings:
     )
     linger_ms: float = dataclasses.field(
         default=1.0,
-        metadata={"help": "milliseconds to gather answers before they are sent to the dispatcher"},
+        metadata={
+            "help": "milliseconds that a proposal waits for company before it is sent; answers to "
+            "the dispatcher wait four times as long"
+        },
     )
     drain_s: float = dataclasses.field(
         default=5.0,

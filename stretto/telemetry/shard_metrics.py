@@ -36,7 +36,7 @@ class ShardMetrics:
         )
         self.verdict_latency = Histogram(
             "stretto_verdict_latency_seconds",
-            "Seconds from a proposal to its verdict.",
+            "Seconds from a proposal to its verdict, the longest of each batch of verdicts.",
             buckets=tuple(0.0005 * 2**i for i in range(15)),
             registry=registry,
         )
