@@ -14,7 +14,7 @@
 -- A removed node on which something is reserved stays as REMOVED until the last of it is freed, so that `used` is
 -- always the sum of the pods' amounts.
 local META, NODES, OPEN, BOUND, UNITS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local NO_FIT, SUPERSEDED, HELD, NODE_MISSING, FLAGGED = 2, 3, 4, 5, 6
+local GRANTED, NO_FIT, SUPERSEDED, HELD, NODE_MISSING, FLAGGED = 1, 2, 3, 4, 5, 6
 local FROZEN_FLAG, REMOVED_FLAG = 1, 2
 local RESERVED_BYTE, BOUND_BYTE = 49, 51
 local MAX = 9007199254740991
@@ -194,22 +194,41 @@ if operation == 'reserve' then
   local open, bound = fetch(OPEN, pod_ids), fetch(BOUND, pod_ids)
   local nodes, dirty = {}, {}
   for i = 1, node_count do nodes[i] = packed_nodes[i] and read_node(packed_nodes[i]) end
-  local new_units, new_pods = {}, {} -- of this batch: unit -> record, pod -> node index
+  local new_units, new_pods = {}, {} -- of this batch: unit -> record, pod -> record
   local exceptions = {} -- {unit index, kind, node, rid or state, pod}*
   local granted_all = true
 
+  local function held(i, record)
+    return HELD, unpack_message(string.sub(record, 2))[1], string.byte(record) - 48, pod_ids[i]
+  end
+
+  -- The same attempt was granted: still so for a repetition that names the same pods and nodes, while they are held.
+  local function granted_before(index, at, first, count, epoch, number)
+    for i = first, first + count - 1 do
+      local record = open[i] or bound[i] or new_pods[pod_ids[i]]
+      if not record then return SUPERSEDED, '', 0, '' end
+      local fields = unpack_message(string.sub(record, 2))
+      local unit = fields[2] == '' and pod_ids[i] or fields[2]
+      local same = unit == unit_ids[index] and fields[3] == epoch and fields[4] == number
+      if not same or fields[1] ~= node_ids[numbers[at + 2 * (i - first)]] then return held(i, record) end
+    end
+    return GRANTED, '', 0, ''
+  end
+
   -- What the unit is answered without looking at room: kind, node, rid or state, pod.
-  local function earlier(index, first, count, epoch, number)
+  local function earlier(index, at, first, count, epoch, number)
     local record = new_units[unit_ids[index]] or units[index]
     if record then
       local seen = unpack_message(record)
-      if seen[1] == epoch and seen[2] == number then return seen[3] or 1, seen[4] or '', seen[5] or 0, '' end
+      if seen[1] == epoch and seen[2] == number then
+        if seen[3] then return seen[3], seen[4], seen[5], '' end
+        return granted_before(index, at, first, count, epoch, number)
+      end
       if seen[1] > epoch or (seen[1] == epoch and seen[2] > number) then return SUPERSEDED, '', 0, '' end
     end
     for i = first, first + count - 1 do
-      local held, pod = open[i] or bound[i], pod_ids[i]
-      if held then return HELD, unpack_message(string.sub(held, 2))[1], string.byte(held) - 48, pod end
-      if new_pods[pod] then return HELD, node_ids[new_pods[pod]], 1, pod end
+      local pod_record = open[i] or bound[i] or new_pods[pod_ids[i]]
+      if pod_record then return held(i, pod_record) end
     end
   end
 
@@ -242,7 +261,7 @@ if operation == 'reserve' then
     local epoch, number, count = numbers[at], numbers[at + 1], numbers[at + 2]
     at = at + 3
     local unit_arg = units_at + 2 * index - 2
-    local kind, node, detail, pod = earlier(index, first, count, epoch, number)
+    local kind, node, detail, pod = earlier(index, at, first, count, epoch, number)
     local record = nil
     if not kind then
       kind, node, detail = misplaced(at, count)
@@ -265,7 +284,7 @@ if operation == 'reserve' then
     if not kind then
       for i = first, first + count - 1 do
         local node_index = numbers[at + 2 * (i - first)]
-        new_pods[pod_ids[i]] = node_index
+        new_pods[pod_ids[i]] = ARGV[pods_at + 2 * i - 1]
         dirty[node_index] = true
         if not granted_all then
           pod_args[#pod_args + 1] = pod_ids[i]

@@ -188,7 +188,7 @@ class LedgerTwin:
         seen = self.store.units.get(unit.unit_id)
         if seen is not None:
             if seen[:2] == attempt:
-                return [*(seen[2:] or [int(ReserveKind.GRANTED), "", 0]), ""]
+                return [*seen[2:], ""] if seen[2:] else self._granted_before(unit)
             if seen[:2] > attempt:
                 return [int(ReserveKind.SUPERSEDED), "", 0, ""]
         for member in unit.members:
@@ -201,6 +201,18 @@ class LedgerTwin:
                 self.store.pods[pod_uid] = pod_fields(record)
         self.store.units[unit.unit_id] = attempt + reply
         return [*reply, ""] if reply else []
+
+    def _granted_before(self, unit: LedgerUnit) -> Record:
+        """The same attempt was granted: still so for a repetition that names the same pods and
+        nodes, while they are held."""
+        for member in unit.members:
+            held = self.store.pods.get(member.pod_uid)
+            if held is None:
+                return [int(ReserveKind.SUPERSEDED), "", 0, ""]
+            same = (held[2] or member.pod_uid) == unit.unit_id and held[3:5] == [*unit.attempt]
+            if not same or held[1] != member.node_uid:
+                return [int(ReserveKind.HELD), held[1], held[0], member.pod_uid]
+        return [int(ReserveKind.GRANTED), "", 0, ""]
 
     def _misplaced(self, unit: LedgerUnit, request: ReserveRequest) -> Record:
         """Book all members; if one has no place, book none and say why: kind, node, rid."""

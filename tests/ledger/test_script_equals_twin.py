@@ -36,6 +36,15 @@ units = st.builds(
     LedgerUnit, st.sampled_from(["u1", "u2", "u3"]), attempts,
     st.lists(members, min_size=1, max_size=3, unique_by=lambda m: m.pod_uid).map(tuple),
 )  # fmt: skip
+repeated = st.sampled_from(
+    [
+        LedgerUnit(unit, Attempt(1, number), (LedgerMember(pod, node, 5, (("cpu", 1),)),))
+        for unit, pod in (("u1", "pod-0"), ("pod-1", "pod-1"))
+        for number in (1, 2)
+        for node in NODES[:2]
+    ]
+)
+"""Few enough that attempts are repeated, with the same node and with another."""
 uids = st.sampled_from(PODS)
 ops = st.one_of(
     st.builds(LedgerOp.binding, uids), st.builds(LedgerOp.bound, uids),
@@ -54,7 +63,7 @@ accounts = st.builds(
     NodeAccount, st.sampled_from(NODES), st.just("name"), rooms, rooms, st.booleans()
 )
 calls = st.one_of(
-    st.tuples(st.just("reserve"), st.lists(units, max_size=4)),
+    st.tuples(st.just("reserve"), st.lists(st.one_of(units, repeated), max_size=4)),
     st.tuples(st.just("transition"), st.lists(ops, max_size=5)),
     st.tuples(
         st.just("set_nodes"),

@@ -1,0 +1,189 @@
+"""What the ledger answers, on the real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from stretto.ledger.client import Ledger
+from stretto.ledger.types import (
+    MAX_AMOUNT,
+    EntryState,
+    LedgerMember,
+    LedgerOp,
+    LedgerRefused,
+    LedgerUnit,
+    NodeAccount,
+    ReserveKind,
+    ReserveReply,
+)
+from stretto.model.unit import Attempt
+from tests.ledger.records import LINES, node, unit
+
+GRANTED = ReserveReply(ReserveKind.GRANTED)
+
+
+async def test_a_unit_is_reserved_whole_or_not_at_all(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1", cpu=2000), node("n2", cpu=500)])
+    replies = await ledger.reserve([unit("gang", "n1", "n2"), unit("u2", "n1"), unit("u3", "n1")])
+    assert replies == [ReserveReply(ReserveKind.NO_FIT, "n2", "cpu"), GRANTED, GRANTED]
+    assert (await ledger.node_sums())["n1"] == {"cpu": 2000, "pods": 2}
+    assert (await ledger.node_sums())["n2"] == {}
+
+
+async def test_later_units_of_a_call_see_earlier_grants(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1", cpu=1000)])
+    replies = await ledger.reserve([unit(f"u{i}", "n1") for i in range(300)])
+    assert replies[0] == GRANTED
+    assert {reply.kind for reply in replies[1:]} == {ReserveKind.NO_FIT}
+
+
+async def test_a_held_pod_is_named_and_nothing_written(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1"), node("n2")])
+    await ledger.reserve([unit("u1", "n1")])
+    await ledger.transition([LedgerOp.binding("u1")])
+    again = await ledger.reserve([unit("u1", "n2", number=2)])
+    assert again == [ReserveReply(ReserveKind.HELD, "n1", "binding", "u1")]
+    assert (await ledger.node_sums())["n2"] == {}
+
+
+async def test_attempts_are_compared_as_pairs(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1")])
+    big = unit("u1", "n1", number=9, cpu=9000)
+    refused = await ledger.reserve([big])
+    assert refused == [ReserveReply(ReserveKind.NO_FIT, "n1", "cpu")]
+    assert await ledger.reserve([big]) == refused, "a repeated attempt gets its stored answer"
+    assert (await ledger.reserve([unit("u1", "n1", number=8)]))[0].kind is ReserveKind.SUPERSEDED
+    later = LedgerUnit("u1", Attempt(2, 1), unit("u1", "n1").members)
+    assert await ledger.reserve([later]) == [GRANTED]
+    assert await ledger.reserve([later]) == [GRANTED]
+    assert (await ledger.node_sums())["n1"] == {"cpu": 1000, "pods": 1}
+
+
+async def test_a_grant_is_not_repeated_once_it_was_freed(ledger: Ledger) -> None:
+    """Otherwise a proposal that arrives again would be bound without a reservation."""
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1"), node("n2")])
+    await ledger.reserve([unit("u1", "n1")])
+    elsewhere = await ledger.reserve([unit("u1", "n2")])
+    assert elsewhere == [ReserveReply(ReserveKind.HELD, "n1", "reserved", "u1")]
+    await ledger.transition([LedgerOp.free("u1")])
+    assert (await ledger.reserve([unit("u1", "n1")]))[0].kind is ReserveKind.SUPERSEDED
+    await ledger.transition([LedgerOp.forget_unit("u1")])
+    assert await ledger.reserve([unit("u1", "n1")]) == [GRANTED]
+
+
+async def test_flags_and_missing_nodes(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1", frozen=True)])
+    replies = await ledger.reserve([unit("u1", "n1"), unit("u2", "n2")])
+    assert replies == [
+        ReserveReply(ReserveKind.FLAGGED, "n1"),
+        ReserveReply(ReserveKind.NODE_MISSING, "n2"),
+    ]
+
+
+async def test_foreign_pods_take_room(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1", cpu=2000, foreign={"cpu": 500})])
+    replies = await ledger.reserve([unit("u1", "n1"), unit("u2", "n1")])
+    assert [reply.kind for reply in replies] == [ReserveKind.GRANTED, ReserveKind.NO_FIT]
+    applied = await ledger.transition(
+        [LedgerOp.foreign("n1", (("cpu", 0),)), LedgerOp.foreign("n9", (("cpu", 0),))]
+    )
+    assert applied == [True, False]
+    assert await ledger.reserve([unit("u3", "n1")]) == [GRANTED]
+
+
+async def test_amounts_at_the_edge_of_exact_numbers(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([NodeAccount("n1", "n1", {"x": 2**60, "pods": 9})])
+    members = [LedgerMember(f"p{i}", "n1", 1, (("x", 2**53 - 2 + i),)) for i in range(3)]
+    units = [LedgerUnit(m.pod_uid, Attempt(1, 1), (m,)) for m in members]
+    replies = await ledger.reserve(units)
+    assert [reply.kind for reply in replies] == [ReserveKind.GRANTED] + [ReserveKind.NO_FIT] * 2
+    await ledger.transition(
+        [LedgerOp.adopt(members[2], unit_id="p2", attempt=Attempt(1, 1), state=EntryState.BOUND)]
+    )
+    assert (await ledger.node_sums())["n1"] == {"x": MAX_AMOUNT}
+    await ledger.transition([LedgerOp.free("p0"), LedgerOp.free("p2")])
+    assert (await ledger.node_sums())["n1"] == {}
+
+
+async def test_the_life_of_an_entry(ledger: Ledger) -> None:
+    await ledger.install(3)
+    await ledger.set_nodes([node("n1")])
+    await ledger.reserve([unit("u1", "n1"), unit("gang", "n1", "n1", cpu=10)])
+    assert {e.pod_uid for e in await ledger.entries(open_only=True)} == {"u1", "gang-0", "gang-1"}
+    steps = [
+        LedgerOp.binding("u1"), LedgerOp.binding("u1"), LedgerOp.rebase("u1", 99),
+        LedgerOp.bound("u1"), LedgerOp.bound("u1"), LedgerOp.free("gang-0"), LedgerOp.free("none"),
+    ]  # fmt: skip
+    applied = [True, False, True, True, False, True, False]
+    assert await ledger.transition(steps) == applied
+    entries = {entry.pod_uid: entry for entry in await ledger.entries()}
+    assert set(entries) == {"u1", "gang-1"}
+    first = entries["u1"]
+    assert (first.unit_id, first.node_uid, first.attempt) == ("u1", "n1", Attempt(1, 1))
+    assert (first.state, first.resource_version, first.epoch) == (EntryState.BOUND, 99, 3)
+    assert first.lines == LINES
+    assert [e.pod_uid for e in await ledger.entries(open_only=True)] == ["gang-1"]
+
+
+async def test_a_removed_node_is_counted_until_its_last_entry_is_freed(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1"), node("n2")])
+    await ledger.reserve([unit("u1", "n1")])
+    await ledger.set_nodes((), ["n1", "n2"])
+    assert await ledger.node_sums() == {"n1": {"cpu": 1000, "pods": 1}}
+    assert (await ledger.reserve([unit("u2", "n1")]))[0].kind is ReserveKind.NODE_MISSING
+    await ledger.set_nodes([node("n1", cpu=1000)])
+    assert (await ledger.reserve([unit("u3", "n1")]))[0].kind is ReserveKind.NO_FIT
+    await ledger.set_nodes((), ["n1"])
+    await ledger.transition([LedgerOp.free("u1")])
+    assert await ledger.node_sums() == {}
+
+
+async def test_large_units_and_large_calls(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node(f"n{i}", cpu=10**6, pods=2000) for i in range(1200)])
+    assert await ledger.reserve([unit("gang", *[f"n{i}" for i in range(256)])]) == [GRANTED]
+    many = [unit(f"u{i}", f"n{i % 1200}") for i in range(2500)]
+    assert await ledger.reserve(many) == [GRANTED] * 2500
+    assert all(await ledger.transition([LedgerOp.bound(f"u{i}") for i in range(2500)]))
+    assert len(await ledger.entries()) == 2756
+    with pytest.raises(LedgerRefused, match="has 257 members"):
+        await ledger.reserve([unit("big", *["n1"] * 257)])
+
+
+async def test_a_pod_named_twice_in_a_unit_is_a_defect(ledger: Ledger) -> None:
+    await ledger.install(1)
+    member = LedgerMember("p", "n1", 1, LINES)
+    with pytest.raises(AssertionError, match="names a pod twice"):
+        await ledger.reserve([LedgerUnit("u", Attempt(1, 1), (member, member))])
+
+
+async def test_only_one_call_is_in_flight(ledger: Ledger) -> None:
+    await ledger.install(1)
+    with pytest.raises(AssertionError, match="one ledger call in flight"):
+        await asyncio.gather(ledger.reserve([unit("a", "n")]), ledger.reserve([unit("b", "n")]))
+
+
+async def test_rebuild_writes_what_is_true(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1"), node("gone")])
+    await ledger.reserve([unit("u1", "n1"), unit("u2", "gone")])
+    await ledger.transition([LedgerOp.bound("u1")])
+    entries = await ledger.entries()
+    reply = await ledger.rebuild(nodes=[node("n1")], entries=entries)
+    assert not reply.intact
+    assert sorted(await ledger.entries(), key=str) == sorted(entries, key=str)
+    assert await ledger.node_sums() == {
+        "n1": {"cpu": 1000, "pods": 1}, "gone": {"cpu": 1000, "pods": 1}
+    }  # fmt: skip
+    assert (await ledger.install(2)).intact
