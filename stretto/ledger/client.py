@@ -80,6 +80,7 @@ SCAN_COUNT = 1000
 
 SCRIPT = importlib.resources.files("stretto.ledger").joinpath("ledger.lua").read_bytes()
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest()
+REFUSALS = (AuthenticationError, AuthorizationError, ResponseError)
 PARTS = ("meta", "nodes", "open", "bound", "units")
 
 
@@ -176,12 +177,13 @@ class Ledger:
     async def _check_server(self) -> None:
         try:
             info: dict[str, Any] = await self._server.info()
-        except (AuthenticationError, AuthorizationError) as error:
-            raise LedgerRefused(
-                f"the ledger at {self.where} refuses our login: {error}; "
-                "put user and password in --redis-url"
-            ) from None
         except (RedisError, OSError) as error:
+            # While a connection is made, redis-py wraps what the server answers.
+            if isinstance(error.__cause__ or error, REFUSALS):
+                raise LedgerRefused(
+                    f"the ledger at {self.where} refuses our login: {error}; "
+                    "put user, password and database in --redis-url"
+                ) from None
             raise LedgerUnavailable(
                 f"{self._silent(error)}; check --redis-url and that the server runs"
             ) from None

