@@ -190,6 +190,13 @@ class Binding:
         return Action(ActionKind.READ, delay_s=self._retry_delay())
 
     # --------------------------------------------------------------------------------- resolving
+    def doubt(self) -> Action:
+        """201 came, but no watch shows it: it may have been bound and deleted unseen."""
+        if self.stage is not Stage.CONFIRMING:
+            return NOTHING
+        self.stage = Stage.READING
+        return Action(ActionKind.READ)
+
     def withdraw(self) -> Action:
         """The dispatcher says the pod is gone or not ours: find out, unless a step is under way."""
         if self.stage is Stage.RESERVED:

@@ -105,6 +105,26 @@ LEDGER_CAUSES = {
 }
 
 
+OUTCOMES = {
+    VerdictKind.CONFLICT: OutcomeKind.CONFLICT,
+    VerdictKind.GONE: OutcomeKind.GONE,
+    VerdictKind.REFUSED: OutcomeKind.REFUSED,
+}
+CAUSE_TEXTS = {
+    Cause.CAPACITY: "another commit took the room",
+    Cause.NODE_GONE: "the node was deleted",
+    Cause.NODE_CHANGED: "the node's labels, taints, cordon or ports no longer admit the pod",
+    Cause.LABEL_KEYS: "a new selector reads labels that the decision did not know of",
+    Cause.LEDGER: "the ledger refused what memory allowed; the node is being audited",
+    Cause.FROZEN: "the node is being audited",
+    Cause.EPOCH: "it was decided on the log of an earlier binder",
+    Cause.STALE: "the ledger gave no answer",
+    Cause.POD_GONE: "the pod is gone, or bound by somebody else",
+    Cause.INVALID: "no profile of this binder serves its schedulerName",
+}
+"""What a verdict was lost to, for people."""
+
+
 def lines_of(shape: Shape) -> Lines:
     """What a pod of the shape takes of its node's ledger account."""
     return (*shape.requests, ("pods", 1))
@@ -124,6 +144,8 @@ class Committer:
         self._answered: dict[UnitId, Verdict] = {}
         """The last verdict a unit got, until its outcome is acknowledged."""
         self._lines: dict[bytes, Lines] = {}
+        self._details: dict[UnitId, str] = {}
+        """Sentences for outcomes of the batch in hand, where the cause does not say it all."""
 
     # ---------------------------------------------------------------------------- before the ledger
     def take(self, proposals: Sequence[Incoming]) -> Batch:
@@ -153,13 +175,16 @@ class Committer:
                 return before
             if before.attempt > unit.attempt:
                 return self._verdict(incoming, VerdictKind.SUPERSEDED)
-        for member in unit.members:
-            uid = member.uid
-            if uid in batch_pods or uid in self._holders or uid in self.cluster.pods:
-                return self._verdict(incoming, VerdictKind.HELD)
-            if uid in self.withdrawn:
-                return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
+        uids = [member.uid for member in unit.members]
+        if any(uid in batch_pods or uid in self._holders for uid in uids):
+            return self._verdict(incoming, VerdictKind.HELD)
+        if any(self._is_gone(uid) for uid in uids):
+            return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
         return None
+
+    def _is_gone(self, uid: str) -> bool:
+        """Bound by somebody else, or given up by the dispatcher."""
+        return uid in self.withdrawn or self.cluster.knows(uid)
 
     def _shape_verdict(self, incoming: Incoming) -> Verdict | None:
         """The answer that follows from the shapes alone."""
@@ -173,6 +198,7 @@ class Committer:
                 return self._verdict(incoming, VerdictKind.REFUSED, Cause.INVALID)
             if refusal:
                 # Nothing in memory may admit what the shard should have refused itself.
+                self._details[incoming.proposal.unit.unit_id] = refusal
                 hard = bool(shape.unbuilt_hard)
                 kind = VerdictKind.REFUSED if hard else VerdictKind.CONFLICT
                 return self._verdict(incoming, kind, Cause.NODE_CHANGED)
@@ -237,10 +263,8 @@ class Committer:
         for shape, node_id, row in zip(
             tentative.incoming.shapes, tentative.nodes, tentative.rows, strict=True
         ):
-            if snapshot.row_of(node_id) == row:
+            if snapshot.row_of(node_id) == row:  # else its node left and took the columns along
                 snapshot.remove_pod(shape, row)
-            else:
-                snapshot.tentative -= 1  # its node left meanwhile and took the columns along
 
     def settle(self, batch: Batch, replies: Sequence[ReserveReply]) -> Settled:
         """Turn the ledger's replies into commits and conflicts."""
@@ -268,8 +292,12 @@ class Committer:
         incoming, cluster = tentative.incoming, self.cluster
         unit = incoming.proposal.unit
         uids = [self._uid_of(node_id) for node_id in tentative.nodes]
-        if not all(uids):
+        gone = any(self._is_gone(member.uid) for member in unit.members)
+        if gone or not all(uids):
+            # Seen while the ledger was asked. No bind has been sent, so it may be freed at once.
             settled.free += [member.uid for member in unit.members]
+            if gone:
+                return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
         for member, shape, node_uid in zip(unit.members, incoming.shapes, uids, strict=True):
             cluster.place(member.uid, shape=shape, node_uid=node_uid)
@@ -285,8 +313,10 @@ class Committer:
         )  # fmt: skip
 
     def _uid_of(self, node_id: int) -> str:
+        """The node's uid; empty if it is gone, be it only in the open delta."""
         row = self.cluster.snapshot.row_of(node_id)
-        return "" if row is None else self.cluster.snapshot.node_uid[row]
+        uid = "" if row is None else self.cluster.snapshot.node_uid[row]
+        return uid if uid in self.cluster.nodes else ""
 
     def _lost(self, tentative: Tentative, reply: ReserveReply, settled: Settled) -> Verdict:
         incoming = tentative.incoming
@@ -305,22 +335,18 @@ class Committer:
     def remember(self, verdict: Verdict, settled: Settled) -> None:
         """Keep a verdict for repeats, and give its outcome unless it was given before."""
         kind = verdict.kind
+        detail = self._details.pop(verdict.unit_id, "") or CAUSE_TEXTS.get(verdict.cause, "")
         if kind in (VerdictKind.SUPERSEDED, VerdictKind.HELD):
             return
         if self._answered.get(verdict.unit_id) == verdict:
             return  # given before: its outcome is in the log already
         self._answered[verdict.unit_id] = verdict
-        if kind is not VerdictKind.COMMITTED:
-            outcome = {
-                VerdictKind.CONFLICT: OutcomeKind.CONFLICT,
-                VerdictKind.GONE: OutcomeKind.GONE,
-                VerdictKind.REFUSED: OutcomeKind.REFUSED,
-            }[kind]
-            cause = verdict.cause
+        outcome = OUTCOMES.get(kind)
+        if outcome is not None:
             settled.outcomes.append(
                 Outcome(
-                    verdict.unit_id, verdict.attempt, outcome, cause, verdict.sequence,
-                    detail=f"lost to {cause.name.lower()}",
+                    verdict.unit_id, verdict.attempt, outcome, verdict.cause, verdict.sequence,
+                    detail=detail,
                 )
             )  # fmt: skip
 

@@ -25,6 +25,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from binder.commit import Incoming, Settled
 from binder.executor import Executor
@@ -48,7 +49,20 @@ logger = logging.getLogger(__name__)
 REPAIR_FIRST_S = 0.2
 REPAIR_MAX_S = 5.0
 
+REBUILD_EVERY_S = 60.0
+"""Between rebuilds for drift: a cause that persists must not hold up commits for ever."""
+
 SendVerdicts = Callable[[int, list[Verdict]], None]
+
+
+class Repairs(Protocol):
+    """How the ledger is made whole; see :class:`binder.recovery.Repair`."""
+
+    async def __call__(self) -> None:
+        """Compare and mend."""
+
+    async def rebuild(self) -> None:
+        """Write it anew."""
 
 
 class CommitLoop:
@@ -61,8 +75,9 @@ class CommitLoop:
         *,
         publisher: Publisher,
         events: EventWriter | None,
-        repair: Callable[[], Awaitable[None]],
+        repair: Repairs,
         may_act: Callable[[], bool],
+        fresh: Callable[[], bool] = lambda: True,
         metrics: BinderMetrics,
         stories: StoryLog,
         batch: int,
@@ -79,6 +94,11 @@ class CommitLoop:
         self._events = events
         self._repair = repair
         self._may_act = may_act
+        self._fresh = fresh
+        """Whether the watches are heard; on an old picture nothing is committed."""
+        self._closing = False
+        self._busy = False
+        self._rebuilt_at = -REBUILD_EVERY_S
         self._metrics = metrics
         self._stories = stories
         self._batch = batch
@@ -97,8 +117,20 @@ class CommitLoop:
 
     def propose(self, incoming: Sequence[Incoming]) -> None:
         """Proposals of a shard."""
-        self._proposals.extend(incoming)
-        self._wake.set()
+        if not self._closing:
+            self._proposals.extend(incoming)
+            self._wake.set()
+
+    def close(self) -> None:
+        """Take no more proposals. Those that wait get no answer: shards hand them back when the
+        next Binder's epoch begins."""
+        self._closing = True
+        self._proposals.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way or waits to be written."""
+        return not (self._busy or self.machine.ops or self._rebases or self._wake.is_set())
 
     async def room(self) -> None:
         """Wait while too many proposals and reservations wait: backpressure to the shards."""
@@ -125,7 +157,11 @@ class CommitLoop:
             if self._linger_s and len(self._proposals) < self._batch:
                 await asyncio.sleep(self._linger_s)
             self._wake.clear()
-            await self.round()
+            self._busy = True
+            try:
+                await self.round()
+            finally:
+                self._busy = False
             if self._proposals or self.machine.ops or self._rebases:
                 self._wake.set()
 
@@ -140,7 +176,9 @@ class CommitLoop:
             return
         try:
             await self._write_pending()
-            await self._commit()
+            if self._fresh():
+                await self._commit()
+            await self._rebuild_after_drift()
         except LedgerFenced:
             logger.exception("the ledger has been taken by a successor; ending")
             os._exit(1)
@@ -225,6 +263,15 @@ class CommitLoop:
             text = f"reserved on {reservation.node_name}, proposed by {reservation.shard}"
             self._stories.note(reservation.unit_id, attempt, text)
             self.executor.put(self.machine.bindings[uid])
+
+    async def _rebuild_after_drift(self) -> None:
+        """The ledger refused what memory allowed: write it anew, but not all the time."""
+        now = time.monotonic()
+        if self.machine.drifted and now - self._rebuilt_at >= REBUILD_EVERY_S:
+            self._rebuilt_at = now
+            self.ledger_ok = False
+            await self._repair.rebuild()
+            self.ledger_ok = True
 
     async def _repair_until_whole(self, error: Exception) -> None:
         self.ledger_ok = False

@@ -15,11 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from binder.bindings import Binding, Stage
-from binder.cluster import Cluster
+from binder.bindings import Binding, End, Stage
+from binder.cluster import Cluster, PodRow
 from binder.commit import Batch, Committer, Incoming, Reservation, Settled, lines_of
 from binder.outcomes import OutcomeLog
-from stretto.ledger.types import LedgerEntry, LedgerMember, LedgerOp, NodeAccount, ReserveReply
+from stretto.ledger.types import (
+    EntryState,
+    LedgerEntry,
+    LedgerMember,
+    LedgerOp,
+    NodeAccount,
+    ReserveReply,
+)
 from stretto.model.shape import Shape
 from stretto.model.unit import (
     Cause,
@@ -65,6 +72,8 @@ class Machine:
         self.kernel = Kernel(self.cluster.snapshot, profiles)
         self.bindings: dict[str, Binding] = {}
         """Every pod that has a ledger entry, by uid."""
+        self.open: dict[str, Binding] = {}
+        """Those of them whose fate is not known yet."""
         self.committer = Committer(self.cluster, self.kernel, holders=self.bindings)
         self.outcomes = OutcomeLog()
         self.ops: list[LedgerOp] = []
@@ -74,8 +83,8 @@ class Machine:
         self._foreign: dict[str, dict[str, int]] = {}
         """Node uid → resource → amount of pods that have no ledger entry."""
         self._dirty_nodes: dict[str, None] = {}
-        self._removed_nodes: list[str] = []
-        self._ended: list[Binding] = []
+        self._removed_nodes: dict[str, None] = {}
+        self._confirming: set[str] = set()
         self._scheduled: list[Scheduled] = []
         self._told = 0
 
@@ -84,29 +93,44 @@ class Machine:
         """A node was listed, added or changed; reservations to resolve on one it replaces."""
         former = self.cluster.node_uid_of(row.name)
         replaced = self.node_gone(former) if former and former != row.uid else []
-        self._node_seen(row)
+        arrived = self.cluster.node_seen(row)
+        if arrived is not None:
+            self._dirty_nodes[row.uid] = None
+            self._removed_nodes.pop(row.uid, None)
+            for uid in arrived:
+                self._arrived(uid, row.uid)
         return replaced
 
-    def _node_seen(self, row: NodeRow) -> None:
-        arrived = self.cluster.node_seen(row)
-        if arrived is None:
-            return
-        self._dirty_nodes[row.uid] = None
-        sums = self._foreign.setdefault(row.uid, {})
-        for uid in arrived:
-            add_lines(sums, self.cluster.shape(self.cluster.pods[uid].shape_id), 1)
+    def _arrived(self, uid: str, node_uid: str) -> None:
+        """A bound pod that had waited for a node of its name is on it now."""
+        binding = self.bindings.get(uid)
+        if binding is None:
+            shape = self.cluster.shape(self.cluster.pods[uid].shape_id)
+            add_lines(self._foreign.setdefault(node_uid, {}), shape, 1)
+        else:
+            binding.reservation = binding.reservation._replace(node_uid=node_uid)
+            self.ops.append(adoption(binding))
 
     def node_gone(self, uid: str) -> list[Binding]:
-        """A node was deleted; reservations on it whose bind has not been sent, to be resolved."""
-        self.cluster.node_gone(uid)
+        """A node was deleted; reservations on it whose bind has not been sent, to be resolved.
+
+        Pods that are bound to its name wait for a node of that name; what may yet be bound to it
+        is decided by the API server's answer.
+        """
+        entry = self.cluster.nodes.get(uid)
+        if entry is None:
+            return []
+        orphans = []
+        for pod, shape in self.cluster.node_gone(uid).items():
+            binding = self.bindings.get(pod)
+            if binding is None or binding.stage is Stage.BOUND:
+                self.cluster.bound_to(pod, shape=shape, node_name=entry.row.name)
+            elif binding.stage is Stage.RESERVED:
+                orphans.append(binding)
         self._foreign.pop(uid, None)
         self._dirty_nodes.pop(uid, None)
-        self._removed_nodes.append(uid)
-        return [
-            binding
-            for binding in self.bindings.values()
-            if binding.reservation.node_uid == uid and binding.stage is Stage.RESERVED
-        ]
+        self._removed_nodes[uid] = None
+        return orphans
 
     def needs_shape(self, uid: str, node_name: str) -> bool:
         """Whether a pod seen bound must be read whole: not for the first sight of our own bind."""
@@ -119,51 +143,53 @@ class Machine:
         binding = self.bindings.get(uid)
         if binding is not None and not binding.over:
             binding.seen_bound(node_name)
+            self.stepped(binding)
             if binding.stage is Stage.BOUND:
-                self.ops.append(LedgerOp.bound(uid))
-                self._note_end(binding)
                 return
-            self._finish(binding)
+            binding = None
         assert shape is not None, "a pod that is not our own bind must be read whole"
-        if binding is not None and binding.stage is Stage.BOUND:
+        if binding is not None:
             self._resized(binding, shape)
         else:
             self._foreign_seen(uid, node_name=node_name, shape=shape)
 
     def _resized(self, binding: Binding, shape: Shape) -> None:
-        node_uid = binding.reservation.node_uid
-        if node_uid not in self.cluster.nodes:
+        """One of ours that is bound has changed; most changes are of its status only."""
+        old = binding.reservation
+        if shape.digest == old.shape.digest:
             return
-        if self.cluster.place(binding.uid, shape=shape, node_uid=node_uid):
-            old = binding.reservation
-            binding.reservation = old._replace(shape=shape)
-            if lines_of(shape) != lines_of(old.shape):
-                self.ops.append(adopt(binding))
+        binding.reservation = old._replace(shape=shape)
+        self.cluster.bound_to(binding.uid, shape=shape, node_name=old.node_name)
+        if lines_of(shape) != lines_of(old.shape):
+            self.ops.append(adoption(binding))
 
     def _foreign_seen(self, uid: str, *, node_name: str, shape: Shape) -> None:
-        self._foreign_gone(uid)
-        self.cluster.seen_bound(uid, shape=shape, node_name=node_name)
-        row = self.cluster.pods.get(uid)
-        if row is not None:
-            add_lines(self._foreign.setdefault(row.node_uid, {}), shape, 1)
-            self._dirty_nodes[row.node_uid] = None
+        before = self.cluster.pods.get(uid)
+        if not self.cluster.bound_to(uid, shape=shape, node_name=node_name):
+            return
+        if before is not None:
+            self._count_foreign(before, -1)
+        after = self.cluster.pods.get(uid)
+        if after is not None:
+            self._count_foreign(after, 1)
 
-    def _foreign_gone(self, uid: str) -> None:
-        row = self.cluster.pods.get(uid)
-        if row is not None and uid not in self.bindings and row.node_uid in self.cluster.nodes:
+    def _count_foreign(self, row: PodRow, sign: int) -> None:
+        if row.node_uid in self.cluster.nodes:
             sums = self._foreign.setdefault(row.node_uid, {})
-            add_lines(sums, self.cluster.shape(row.shape_id), -1)
+            add_lines(sums, self.cluster.shape(row.shape_id), sign)
             self._dirty_nodes[row.node_uid] = None
 
     def pod_gone(self, uid: str) -> None:
         """The watch shows that a bound pod was deleted, or has ended."""
         binding = self.bindings.get(uid)
-        if binding is None:
-            self._foreign_gone(uid)
-            self.cluster.remove(uid)
-        else:
+        if binding is not None:
             binding.seen_gone()
-            self._note_end(binding)
+            self.stepped(binding)
+            return
+        row = self.cluster.pods.get(uid)
+        self.cluster.remove(uid)
+        if row is not None:
+            self._count_foreign(row, -1)
 
     # ------------------------------------------------------------------------------------- commits
     def take(self, proposals: Sequence[Incoming]) -> Batch:
@@ -174,7 +200,8 @@ class Machine:
         """Apply the ledger's replies to a batch."""
         settled = self.committer.settle(batch, replies)
         for reservation in settled.reservations:
-            self.bindings[reservation.member.uid] = Binding(reservation)
+            uid = reservation.member.uid
+            self.bindings[uid] = self.open[uid] = Binding(reservation)
         self.ops += [LedgerOp.free(uid) for uid in settled.free]
         for node_uid in settled.drift:
             self.cluster.freeze(node_uid)
@@ -201,39 +228,56 @@ class Machine:
 
     # ------------------------------------------------------------------------------------ bindings
     def stepped(self, binding: Binding) -> None:
-        """An answer went into a binding; look whether it has ended."""
-        self._note_end(binding)
-
-    def _note_end(self, binding: Binding) -> None:
-        if binding.end is not None or binding.stage is Stage.OVER:
-            self._ended.append(binding)
-
-    def _finish(self, binding: Binding) -> None:
-        end, reservation = binding.end, binding.reservation
+        """An answer went into a binding: draw the conclusions of where it is now."""
         uid = binding.uid
+        settled = binding.over and self.open.pop(uid, None) is not None
+        if settled and binding.stage is Stage.BOUND:
+            self._bound(binding)
         if binding.stage is Stage.OVER and self.bindings.get(uid) is binding:
             del self.bindings[uid]
             self.ops.append(LedgerOp.free(uid))
             self.cluster.remove(uid)
-        if end is not None and not end.told:
-            end.told = True
-            self.outcomes.append(
-                Outcome(
-                    reservation.unit_id, reservation.attempt, end.kind, end.cause,
-                    self.cluster.next_sequence,
-                    node=reservation.node_name if end.kind is OutcomeKind.BOUND else "",
-                    shard=reservation.shard, detail=end.detail, members=(uid,),
-                    resource_version=end.resource_version,
+        if binding.end is not None and not binding.end.told:
+            binding.end.told = True
+            self._tell(binding, binding.end)
+
+    def _bound(self, binding: Binding) -> None:
+        """It is known to be on its node; the node may have left or been replaced meanwhile."""
+        old = binding.reservation
+        self.cluster.bound_to(binding.uid, shape=old.shape, node_name=old.node_name)
+        node_uid = self.cluster.node_uid_of(old.node_name)
+        if node_uid in ("", old.node_uid):
+            self.ops.append(LedgerOp.bound(binding.uid))
+        else:
+            binding.reservation = old._replace(node_uid=node_uid)
+            self.ops.append(adoption(binding))
+
+    def _tell(self, binding: Binding, end: End) -> None:
+        """The outcome of a unit's member, and the event of a bind."""
+        reservation, member = binding.reservation, binding.reservation.member
+        bound = end.kind is OutcomeKind.BOUND
+        self.outcomes.append(
+            Outcome(
+                reservation.unit_id, reservation.attempt, end.kind, end.cause,
+                self.cluster.next_sequence, node=reservation.node_name if bound else "",
+                shard=reservation.shard, detail=end.detail, members=(binding.uid,),
+                resource_version=end.resource_version,
+            )
+        )  # fmt: skip
+        if bound:
+            self._scheduled.append(
+                Scheduled(
+                    member.namespace, member.name, binding.uid, reservation.node_name,
+                    reservation.shape.profile,
                 )
             )  # fmt: skip
-            if end.kind is OutcomeKind.BOUND:
-                member = reservation.member
-                self._scheduled.append(
-                    Scheduled(
-                        member.namespace, member.name, uid, reservation.node_name,
-                        reservation.shape.profile,
-                    )
-                )  # fmt: skip
+
+    def doubtful(self) -> list[Binding]:
+        """Binds that were answered 201 before the last call of this and that no watch has shown
+        since: the pod may have been deleted in a gap of the watch, so a read is due."""
+        confirming = {uid for uid, b in self.open.items() if b.stage is Stage.CONFIRMING}
+        before, self._confirming = self._confirming, confirming
+        return [self.open[uid] for uid in before & confirming]
 
     # ---------------------------------------------------------------------------------- dispatcher
     def subscribed(self, dispatcher_epoch: int) -> bool:
@@ -258,15 +302,15 @@ class Machine:
 
     def owned(self) -> list[str]:
         """Pods whose fate is with us and not yet told: not bound, not freed."""
-        return [uid for uid, binding in self.bindings.items() if not binding.over]
+        return list(self.open)
 
     # --------------------------------------------------------------------------------------- ledger
     def accounts(self) -> tuple[list[NodeAccount], list[str]]:
         """(node accounts that changed, node uids that went) since the last call."""
         dirty, self._dirty_nodes = self._dirty_nodes, {}
-        removed, self._removed_nodes = self._removed_nodes, []
+        removed, self._removed_nodes = self._removed_nodes, {}
         found = [self.account(uid) for uid in dirty if uid in self.cluster.nodes]
-        return found, removed
+        return found, list(removed)
 
     def account(self, uid: str) -> NodeAccount:
         """What the ledger must know of a node."""
@@ -288,7 +332,7 @@ class Machine:
         uid = PodUid(entry.pod_uid)
         member = Member(uid, namespace, name, entry.resource_version, 0)
         node_name = self.cluster.nodes[row.node_uid].row.name
-        self._foreign_gone(uid)
+        self._count_foreign(row, -1)
         binding = Binding(
             Reservation(
                 member, shape, row.node_uid, node_name, UnitId(entry.unit_id), entry.attempt, ""
@@ -297,15 +341,26 @@ class Machine:
         binding.stage = Stage.BOUND
         self.bindings[uid] = binding
         if tuple(sorted(entry.lines)) != tuple(sorted(lines_of(shape))):
-            self.ops.append(adopt(binding))
+            self.ops.append(adoption(binding))
+        elif entry.state is not EntryState.BOUND:
+            self.ops.append(LedgerOp.bound(uid))
         return binding
+
+    def entries(self) -> list[LedgerEntry]:
+        """Every entry as the ledger ought to have it."""
+        return [entry_for(binding, epoch=self.cluster.epoch) for binding in self.bindings.values()]
+
+    def thaw(self) -> None:
+        """The ledger has been rebuilt from memory: nodes that were frozen by its drift may go
+        on."""
+        for node_uid in self.drifted:
+            self.cluster.freeze(node_uid, frozen=False)
+            self._dirty_nodes[node_uid] = None
+        self.drifted.clear()
 
     # -------------------------------------------------------------------------------------- effects
     def effects(self) -> Effects:
         """What is to be done now."""
-        ended, self._ended = self._ended, []
-        for binding in ended:
-            self._finish(binding)
         deltas = self.cluster.take_closed()
         scheduled, self._scheduled = self._scheduled, []
         grown = self.outcomes.last > self._told
@@ -315,17 +370,18 @@ class Machine:
     def validate(self) -> None:
         """Assert that picture, bindings and foreign sums agree; for tests and audits."""
         self.cluster.validate()
+        assert self.open.keys() == {u for u, b in self.bindings.items() if not b.over}
         for uid, binding in self.bindings.items():
             row = self.cluster.pods.get(uid)
             node_uid = binding.reservation.node_uid
+            assert binding.stage is not Stage.OVER, f"{uid} is over and still held"
             if node_uid in self.cluster.nodes:
                 assert row is not None, f"{uid} holds a reservation and has no row"
                 assert row.node_uid == node_uid
-        for uid in self.cluster.nodes:
+        for uid, entry in self.cluster.nodes.items():
             expected: dict[str, int] = {}
-            for pod, row in self.cluster.pods.items():
-                if row.node_uid == uid and pod not in self.bindings:
-                    add_lines(expected, self.cluster.shape(row.shape_id), 1)
+            for pod in entry.pods - self.bindings.keys():
+                add_lines(expected, self.cluster.shape(self.cluster.pods[pod].shape_id), 1)
             have = {k: v for k, v in self._foreign.get(uid, {}).items() if v}
             assert have == {k: v for k, v in expected.items() if v}, f"foreign sums of {uid}"
 
@@ -336,10 +392,18 @@ def add_lines(sums: dict[str, int], shape: Shape, sign: int) -> None:
         sums[name] = sums.get(name, 0) + sign * amount
 
 
-def adopt(binding: Binding) -> LedgerOp:
-    """The ledger operation that makes the entry say what the pod takes now."""
+def entry_for(binding: Binding, *, epoch: int) -> LedgerEntry:
+    """A reservation as the ledger ought to have it: not BOUND while its bind may be in flight."""
     reservation = binding.reservation
-    member = LedgerMember(
-        binding.uid, reservation.node_uid, binding.resource_version, lines_of(reservation.shape)
-    )
-    return LedgerOp.adopt(member, unit_id=reservation.unit_id, attempt=reservation.attempt)
+    state = EntryState.BOUND if binding.stage is Stage.BOUND else EntryState.RESERVED
+    return LedgerEntry(
+        binding.uid, reservation.node_uid, reservation.unit_id, reservation.attempt, epoch,
+        binding.resource_version, state, lines_of(reservation.shape),
+    )  # fmt: skip
+
+
+def adoption(binding: Binding) -> LedgerOp:
+    """The ledger operation that makes the entry say what is true now."""
+    entry = entry_for(binding, epoch=0)
+    member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
+    return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)

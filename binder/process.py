@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import logging
 import os
 from typing import Any
@@ -42,7 +43,10 @@ logger = logging.getLogger(__name__)
 
 LOST_EXIT_CODE = 1
 DRAIN_S = 5.0
-MAX_WATCH_SILENCE_S = 90.0
+SETTLE_S = 2.0
+"""After the last answer: for the watch to show the binds, and for the ledger to hear of it."""
+DOUBT_S = 30.0
+"""How long a bind may stay unseen by the watch before its pod is read."""
 METRICS_EVERY_S = 1.0
 
 
@@ -101,7 +105,7 @@ class BinderProcess:
         parts, watches = self._parts, self._watches
         if parts is None or watches is None:
             return False
-        return parts.commits.ledger_ok and watches.silence_s() < MAX_WATCH_SILENCE_S
+        return parts.commits.ledger_ok and watches.healthy
 
     async def _acquired_unless(self, stop: asyncio.Event) -> Tenure | None:
         acquiring = asyncio.create_task(self._keeper.acquire())
@@ -170,6 +174,7 @@ class BinderProcess:
             events=events,
             repair=Repair(machine, self._ledger),
             may_act=self._keeper.valid,
+            fresh=lambda: self._watches is not None and self._watches.healthy,
             metrics=self._metrics,
             stories=self._stories,
             batch=settings.batch,
@@ -191,7 +196,6 @@ class BinderProcess:
     async def _open(self, parts: Parts, watches: Watches, tenure: Tenure) -> None:
         """Everything that must be true before the first commit."""
         found = await self._ledger.install(tenure.epoch)
-        await watches.synced.wait()
         opening = Opening(
             parts.machine,
             self._ledger,
@@ -200,8 +204,10 @@ class BinderProcess:
             scheduler_names=self._settings.scheduler_name,
         )
         parts.commits.publish()
-        names = watches.bound_names or {}
-        await opening.run(found, clean=tenure.clean or tenure.first, names=names)
+        await opening.prepare(found, clean=tenure.clean or tenure.first)
+        watches.begin.set()
+        await watches.synced.wait()
+        await opening.finish(watches.bound_names or {})
         watches.bound_names = None
         parts.commits.publish()
         gc.collect()
@@ -213,39 +219,51 @@ class BinderProcess:
     async def _drain(self, parts: Parts, events: EventWriter | None) -> bool:
         """Let binds in flight end; True if none is left."""
         self._parts = None
-        whole = await parts.executor.drain(DRAIN_S)
-        await parts.commits.round()
+        parts.commits.close()
+        await parts.executor.drain(DRAIN_S)
+        parts.commits.changed()
+        deadline = asyncio.get_running_loop().time() + SETTLE_S
+        while parts.machine.open or not parts.commits.idle:
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(0.02)
         if events is not None:
             await events.drain(1.0)
-        return whole and not any(not binding.over for binding in parts.machine.bindings.values())
+        return not parts.machine.open and not parts.executor.waiting
 
     async def _keep_lease(self) -> None:
         await self._keeper.run()
         os._exit(LOST_EXIT_CODE)
 
     async def _count(self, parts: Parts, events: EventWriter | None) -> None:
-        """Refresh the gauges."""
-        metrics, machine = self._metrics, parts.machine
+        """Refresh the gauges, and look after what nobody answers for."""
+        beats = itertools.count(1)
         dropped = 0
         while True:
-            bindings = list(machine.bindings.values())
-            metrics.resolving.set(sum(binding.resolving for binding in bindings))
-            metrics.sequence.set(machine.cluster.sequence)
-            metrics.frozen_nodes.set(sum(node.frozen for node in machine.cluster.nodes.values()))
-            metrics.cache_size.labels("nodes").set(len(machine.cluster.nodes))
-            metrics.cache_size.labels("pods").set(len(machine.cluster.pods))
-            open_ones = sum(not binding.over for binding in bindings)
-            metrics.cache_size.labels("assumed_pods").set(open_ones)
-            metrics.reservations.labels("open").set(open_ones)
-            metrics.reservations.labels("bound").set(len(bindings) - open_ones)
-            if self._watches is not None:
-                metrics.watch_lag.set(self._watches.silence_s())
+            self._gauges(parts.machine)
             if events is not None:
-                metrics.events_dropped.inc(events.dropped - dropped)
+                self._metrics.events_dropped.inc(events.dropped - dropped)
                 dropped = events.dropped
-            for (verb, resource, code), count in self._client.usage.snapshot().items():
-                metrics.api_requests.labels(verb, resource, str(code)).set(count)
+            if next(beats) % int(DOUBT_S / METRICS_EVERY_S) == 0:
+                for binding in parts.machine.doubtful():
+                    parts.executor.put(binding, binding.doubt())
+            parts.commits.changed()  # a commit that waits for the watches looks again
             await asyncio.sleep(METRICS_EVERY_S)
+
+    def _gauges(self, machine: Machine) -> None:
+        metrics = self._metrics
+        metrics.resolving.set(sum(binding.resolving for binding in machine.open.values()))
+        metrics.sequence.set(machine.cluster.sequence)
+        metrics.frozen_nodes.set(sum(node.frozen for node in machine.cluster.nodes.values()))
+        metrics.cache_size.labels("nodes").set(len(machine.cluster.nodes))
+        metrics.cache_size.labels("pods").set(len(machine.cluster.pods))
+        metrics.cache_size.labels("assumed_pods").set(len(machine.open))
+        metrics.reservations.labels("open").set(len(machine.open))
+        metrics.reservations.labels("bound").set(len(machine.bindings) - len(machine.open))
+        if self._watches is not None:
+            metrics.watch_lag.set(self._watches.silence_s())
+        for (verb, resource, code), count in self._client.usage.snapshot().items():
+            metrics.api_requests.labels(verb, resource, str(code)).set(count)
 
     def _leader(self) -> str:
         leader = self._keeper.leader

@@ -2,14 +2,19 @@
 
 Trust goes API server > memory > ledger. At start the watches' consistent lists say what is bound.
 Entries of the ledger whose pod is bound where they say stay entries; every other entry belongs to a
-bind of an earlier Binder that may still be in flight, so its pod is read and, if unbound, *fenced*
-by a changing patch before the entry is freed (reliability §2.4, cases o to q). If the ledger was
-lost there are no entries to go by: then every pending pod of ours is fenced, unless the Lease says
-that the last Binder ended with nothing in flight.
+bind of an earlier Binder that may still be in flight, so its pod is *fenced* by a changing patch if
+it is unbound, before the entry is freed (reliability §2.4, cases o to q). If the ledger was lost
+there are no entries to go by: then every pending pod of ours is fenced, unless the Lease says that
+the last Binder ended with nothing in flight.
+
+The order matters. The pending pods are listed *before* the bound ones: a late bind that lands in
+between then shows in the second list, and one that lands after it fails at the fence, or is found
+there and waited for in the watch. In the other order it would show in neither.
 
 While the Binder works, a ledger that gave no answer or lost writes is opened again under the same
 epoch and compared with memory: entries that memory does not know were never sent to be bound and
-are freed, entries that the ledger lacks are written again.
+are freed, entries that the ledger lacks are written again. A ledger whose sums cannot be right is
+emptied and written anew.
 """
 
 from __future__ import annotations
@@ -17,22 +22,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from binder.executor import Executor
-from binder.machine import Machine, adopt
+from binder.machine import Machine, adoption
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError
 from stretto.ledger.client import Ledger
-from stretto.ledger.types import InstallReply, LedgerEntry, LedgerGap, LedgerOp
+from stretto.ledger.types import InstallReply, LedgerEntry, LedgerOp
 
 logger = logging.getLogger(__name__)
 
 PAGE = 500
 FENCES_IN_FLIGHT = 16
 RETRY_S = 0.5
+SEEN_RETRY_S = 0.1
+"""Between looks whether the watch has caught up with a bind that a read has shown."""
 PROGRESS_EVERY = 1_000
 
 
@@ -97,7 +104,7 @@ async def pending_pods(
 
 
 class Opening:
-    """The steps from "the lists are complete" to "open"."""
+    """The steps to "open": :meth:`prepare`, then the watches' lists, then :meth:`finish`."""
 
     def __init__(
         self,
@@ -113,25 +120,45 @@ class Opening:
         self._client = client
         self._executor = executor
         self._scheduler_names = tuple(scheduler_names)
-        self._done = 0
+        self._entries: list[LedgerEntry] = []
+        self._pending: dict[str, PendingMeta] = {}
+        self._lost = False
+        self.fenced = 0
+        """Pods that were fenced, for tests and logs."""
 
-    async def run(
-        self, found: InstallReply, *, clean: bool, names: dict[str, tuple[str, str]]
-    ) -> None:
-        """Resolve what was in flight, make the ledger's accounts those of the API, verify."""
+    async def prepare(self, found: InstallReply, *, clean: bool) -> None:
+        """Read what may be in flight; the lists of bound pods must begin after this.
+
+        ``clean``: the last Binder ended with nothing in flight, or there never was one.
+        """
+        self._lost = not found.intact and not clean
+        self._entries = await self._ledger.entries() if found.intact else []
+        if self._entries or self._lost:
+            self._pending = await pending_pods(self._client, self._scheduler_names)
+
+    async def finish(self, names: Mapping[str, tuple[str, str]]) -> None:
+        """Resolve what was in flight and make the ledger's accounts those of the API.
+
+        ``names``: uid → (namespace, name) of the bound pods.
+        """
         machine = self._machine
-        entries = await self._ledger.entries() if found.intact else []
-        await self._write_nodes()
-        unresolved = [entry for entry in entries if not self._adopt(entry, names)]
-        if not found.intact and not clean:
-            await self._fence_all("the ledger is new")
+        unresolved = [entry for entry in self._entries if not self._adopt(entry, names)]
+        uids = self._pending if self._lost else [entry.pod_uid for entry in unresolved]
+        suspects = [self._pending[uid] for uid in uids if uid in self._pending]
+        if self._lost and suspects:
+            logger.warning("the ledger is new: fencing %d pending pods", len(suspects))
         elif unresolved:
-            await self._resolve(unresolved)
+            logger.info("resolving %d reservations of an earlier epoch", len(unresolved))
+        await self._fence(suspects)
+        machine.ops += [LedgerOp.free(entry.pod_uid) for entry in unresolved]
+        await self._write_nodes()
         await self._ledger.transition(machine.take_ops())
-        await self._verify()
+        if not await self._sums_agree():
+            logger.error("the ledger's sums are not those of its entries; rebuilding it")
+            await rebuild(machine, self._ledger)
         await self._ledger.opened()
 
-    def _adopt(self, entry: LedgerEntry, names: dict[str, tuple[str, str]]) -> bool:
+    def _adopt(self, entry: LedgerEntry, names: Mapping[str, tuple[str, str]]) -> bool:
         namespace, name = names.get(entry.pod_uid, ("", ""))
         if not name:
             return False
@@ -144,20 +171,6 @@ class Opening:
         nodes = machine.cluster.nodes
         accounts = [machine.account(uid) for uid in nodes]
         await self._ledger.set_nodes(accounts, [uid for uid in known if uid not in nodes])
-
-    async def _resolve(self, entries: list[LedgerEntry]) -> None:
-        """Entries whose pod is not bound where they say: fence the unbound, then free them all."""
-        pending = await pending_pods(self._client, self._scheduler_names)
-        logger.info("resolving %d reservations of an earlier epoch", len(entries))
-        unbound = [pending[entry.pod_uid] for entry in entries if entry.pod_uid in pending]
-        await self._fence(unbound)
-        self._machine.ops += [LedgerOp.free(entry.pod_uid) for entry in entries]
-
-    async def _fence_all(self, why: str) -> None:
-        pending = await pending_pods(self._client, self._scheduler_names)
-        if pending:
-            logger.warning("%s: fencing %d pending pods before the first bind", why, len(pending))
-        await self._fence(list(pending.values()))
 
     async def _fence(self, pods: list[PendingMeta]) -> None:
         """Fence pods, some at a time, each until it is fenced, bound or gone."""
@@ -179,58 +192,88 @@ class Opening:
             logger.info("fenced %d pods in %.1f s", len(pods), time.monotonic() - began)
 
     async def _fence_one(self, pod: PendingMeta) -> None:
+        """Until the pod is fenced, or gone, or bound and seen to be so by the watch."""
         version = int(pod.resource_version)
         while True:
+            patch = self._executor.fence_patch(pod.uid, version)
             try:
-                patch = self._executor.fence_patch(pod.uid, version)
                 answer = await self._client.patch_pod_status(pod.namespace, pod.name, patch)
-                if answer.ok or answer.status in (404, 422):
-                    return
-                if answer.status == 409:
-                    read = await self._client.get_pod(pod.namespace, pod.name)
-                    if read.status == 404:
-                        return
-                    if read.ok:
-                        seen = msgspec.json.decode(read.body, type=SeenPod)
-                        if seen.metadata.uid != pod.uid or seen.spec.node_name:
-                            return
-                        version = int(seen.metadata.resource_version)
-                        continue
-                logger.warning(
-                    "fencing %s/%s: %d %s", pod.namespace, pod.name, answer.status, answer.text
-                )
             except KubeError as error:
                 logger.warning("fencing %s/%s: %s", pod.namespace, pod.name, error)
-            await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_S)
+                continue
+            if answer.ok:
+                self.fenced += 1
+                return
+            if answer.status in (404, 422):
+                return
+            if answer.status != 409:
+                text = f"{answer.status} {answer.text}"
+                logger.warning("fencing %s/%s: %s", pod.namespace, pod.name, text)
+                await asyncio.sleep(RETRY_S)
+                continue
+            seen = await self._read_until_settled(pod)
+            if seen is None:
+                return
+            version = int(seen.metadata.resource_version)
 
-    async def _verify(self) -> None:
-        """The ledger's sums are those of its entries.
+    async def _read_until_settled(self, pod: PendingMeta) -> SeenPod | None:
+        """The pod as it is, if it is unbound; None if it is gone, or bound and known to be so."""
+        while not self._machine.cluster.knows(pod.uid):
+            try:
+                answer = await self._client.get_pod(pod.namespace, pod.name)
+            except KubeError as error:
+                logger.warning("reading %s/%s: %s", pod.namespace, pod.name, error)
+            else:
+                if answer.status == 404:
+                    return None
+                if answer.ok:
+                    seen = msgspec.json.decode(answer.body, type=SeenPod)
+                    if seen.metadata.uid != pod.uid:
+                        return None
+                    if not seen.spec.node_name:
+                        return seen
+            await asyncio.sleep(SEEN_RETRY_S)
+        return None
 
-        Raises:
-            LedgerGap: they are not: it must be rebuilt.
-        """
+    async def _sums_agree(self) -> bool:
+        """Whether the ledger's sums are those of its entries."""
         expected: dict[str, dict[str, int]] = {}
         for entry in await self._ledger.entries():
             sums = expected.setdefault(entry.node_uid, {})
             for name, amount in entry.lines:
                 sums[name] = sums.get(name, 0) + amount
-        for uid, sums in (await self._ledger.node_sums()).items():
-            wanted = {name: amount for name, amount in expected.get(uid, {}).items() if amount}
-            if sums != wanted:
-                raise LedgerGap(f"the ledger's sums of node {uid} are not those of its entries")
+        found = await self._ledger.node_sums()
+        return all(
+            {name: amount for name, amount in found.get(uid, {}).items() if amount}
+            == {name: amount for name, amount in expected.get(uid, {}).items() if amount}
+            for uid in found.keys() | expected.keys()
+        )
 
 
-class SeenSpec(msgspec.Struct, frozen=True, rename="camel"):
+class SeenSpec(msgspec.Struct, rename="camel"):
     """Where a pod is."""
 
     node_name: str = ""
 
 
-class SeenPod(msgspec.Struct, frozen=True):
+class SeenPod(msgspec.Struct):
     """A pod as resolving reads it."""
 
     metadata: PendingMeta
     spec: SeenSpec = SeenSpec()
+
+
+async def rebuild(machine: Machine, ledger: Ledger) -> None:
+    """Empty the ledger and write it anew from memory.
+
+    What the watches change meanwhile gathers in the machine's operations and accounts and is
+    written in the next round. A Binder that dies in the middle leaves a ledger that says so.
+    """
+    machine.accounts()
+    machine.take_ops()
+    nodes = [machine.account(uid) for uid in machine.cluster.nodes]
+    await ledger.rebuild(nodes=nodes, entries=machine.entries())
 
 
 class Repair:
@@ -239,6 +282,17 @@ class Repair:
     def __init__(self, machine: Machine, ledger: Ledger) -> None:
         self._machine = machine
         self._ledger = ledger
+
+    async def rebuild(self) -> None:
+        """After drift: the sums cannot be trusted. Frozen nodes go on afterwards.
+
+        Raises:
+            LedgerUnavailable, LedgerGap: not whole.
+            LedgerFenced: a successor has it.
+        """
+        await rebuild(self._machine, self._ledger)
+        self._machine.thaw()
+        logger.warning("the ledger has been rebuilt from memory after drift")
 
     async def __call__(self) -> None:
         """One try.
@@ -251,28 +305,31 @@ class Repair:
         found = await self._ledger.install(machine.cluster.epoch)
         entries = {entry.pod_uid: entry for entry in await self._ledger.entries()}
         known = await self._ledger.node_sums()
-        machine.accounts()
         # From here on memory as it is now is written; what the watches change meanwhile gathers
-        # in `ops` and `accounts` and is written in the next round.
+        # in the machine's operations and accounts and is written in the next round.
+        machine.accounts()
         machine.take_ops()
         nodes = machine.cluster.nodes
-        ops: list[LedgerOp] = []
-        for uid, entry in entries.items():
-            if uid not in machine.bindings:
-                # Of a reserve call whose answer was lost: its batch is asked again, as if never.
-                ops += (LedgerOp.free(uid), LedgerOp.forget_unit(entry.unit_id))
-        for uid, binding in machine.bindings.items():
-            known_as = entries.get(uid)
-            wanted = adopt(binding)
-            same = (wanted.node_uid, wanted.lines)
-            if known_as is None or (known_as.node_uid, known_as.lines) != same:
-                ops.append(wanted)
+        wanted = {entry.pod_uid: entry for entry in machine.entries()}
+        ops = [LedgerOp.free(uid) for uid in entries if uid not in wanted]
+        ops += [
+            adoption(machine.bindings[uid])
+            for uid, entry in wanted.items()
+            if uid not in entries or not same(entries[uid], entry)
+        ]
         accounts = [machine.account(uid) for uid in nodes]
-        removed = [uid for uid in known if uid not in nodes]
-        await self._ledger.set_nodes(accounts, removed)
+        await self._ledger.set_nodes(accounts, [uid for uid in known if uid not in nodes])
         await self._ledger.transition(ops)
         await self._ledger.opened()
         logger.warning(
             "ledger compared with memory: %s, %d operations, %d nodes",
             "intact" if found.intact else "it was empty", len(ops), len(accounts),
         )  # fmt: skip
+
+
+def same(found: LedgerEntry, wanted: LedgerEntry) -> bool:
+    """Whether an entry says what it ought to; epochs and the order of lines do not matter."""
+    return (
+        (found.node_uid, found.resource_version, found.state)
+        == (wanted.node_uid, wanted.resource_version, wanted.state)
+    ) and sorted(found.lines) == sorted(wanted.lines)

@@ -178,6 +178,8 @@ class BinderServer:
             incoming.append(
                 Incoming(stream.shard, stream.number, batch.binder_epoch, proposal, shapes)
             )
+        for number in batch.forgotten:
+            stream.shapes.pop(number, None)
         if incoming:
             parts.commits.propose(incoming)
 

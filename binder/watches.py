@@ -23,6 +23,8 @@ from stretto.snapshot.node_rows import node_row_of
 
 logger = logging.getLogger(__name__)
 
+MAX_SILENCE_S = 75.0
+"""A little more than the silence after which a reflector takes its connection for broken."""
 BOUND_PODS = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -49,6 +51,10 @@ class Watches:
         self._maker = ShapeMaker()
         self.bound_names: dict[str, tuple[str, str]] | None = {}
         """Uid → (namespace, name) of bound pods until the Binder has opened; None after."""
+        self.begin = asyncio.Event()
+        """Set when the lists may begin."""
+        self._unreadable: dict[str, str] = {}
+        """Bound pods that cannot be read → the uid of their node."""
         self.synced = asyncio.Event()
         """All first lists are complete."""
         self._unsynced = 3
@@ -60,13 +66,20 @@ class Watches:
             client, "/api/v1/namespaces", kind=Namespace
         )
 
+    @property
+    def healthy(self) -> bool:
+        """Every watch is heard, so that memory is not old."""
+        reflectors = (self._nodes, self._pods, self._namespaces)
+        return self.silence_s() < MAX_SILENCE_S and not any(r.problem for r in reflectors)
+
     def silence_s(self) -> float:
         """Seconds since the quietest watch was heard."""
         reflectors = (self._nodes, self._pods, self._namespaces)
         return time.monotonic() - min(reflector.heard_at for reflector in reflectors)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watch until cancelled, once :attr:`begin` is set."""
+        await self.begin.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow(self._nodes, self._node))
             group.create_task(self._follow(self._pods, self._pod))
@@ -105,9 +118,7 @@ class Watches:
     def _pod(self, event: Event[Pod]) -> None:
         pod, uid = event.new, event.uid
         if event.kind is EventKind.DELETED or pod is None or pod.ended:
-            self._machine.pod_gone(uid)
-            if self.bound_names is not None:
-                self.bound_names.pop(uid, None)
+            self._pod_gone(uid)
             return
         node_name = pod.spec.node_name or ""
         if not node_name:
@@ -120,11 +131,33 @@ class Watches:
                 keys = self._machine.cluster.label_keys
                 shape = self._maker.shape_of(pod, label_keys=keys, placed=True)
             except OperatorError as error:
-                # Without its amounts the node's room is not known: take nothing more there.
                 logger.warning("pod %s/%s: %s", event.namespace, event.name, error)
-                self._machine.cluster.freeze(self._machine.cluster.node_uid_of(node_name))
+                self._freeze(uid, node_name)
                 return
+        if self._unreadable:
+            self._thaw(uid)
         self._machine.pod_seen(uid, node_name=node_name, shape=shape)
+
+    def _pod_gone(self, uid: str) -> None:
+        self._thaw(uid)
+        self._machine.pod_gone(uid)
+        if self.bound_names is not None:
+            self.bound_names.pop(uid, None)
+
+    def _freeze(self, uid: str, node_name: str) -> None:
+        """Without this pod's amounts the node's room is not known: it takes nothing more."""
+        cluster = self._machine.cluster
+        node_uid = self._unreadable[uid] = cluster.node_uid_of(node_name)
+        cluster.freeze(node_uid)
+
+    def _thaw(self, uid: str) -> None:
+        node_uid = self._unreadable.pop(uid, "")
+        if (
+            node_uid
+            and node_uid not in self._unreadable.values()
+            and node_uid not in self._machine.drifted
+        ):
+            self._machine.cluster.freeze(node_uid, frozen=False)
 
     def _namespace(self, event: Event[Namespace]) -> None:
         if event.kind is EventKind.DELETED:
