@@ -251,7 +251,7 @@ class Opening:
         )
 
 
-class SeenSpec(msgspec.Struct, rename="camel"):
+class SeenSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Where a pod is."""
 
     node_name: str = ""
