@@ -9,6 +9,8 @@ import argparse
 import importlib
 import sys
 
+from stretto.model.errors import OperatorError
+
 BENCHMARKS = {
     "decide": "one shard's decisions, in process",
     "ledger": "reservations of one client at one server",
@@ -41,7 +43,11 @@ def main(words: list[str]) -> int:
 def run_one(name: str, arguments: list[str]) -> int:
     print(f"== {name}: {BENCHMARKS[name]}", flush=True)
     module = importlib.import_module(f"bench.{name.replace('-', '_')}")
-    code: int = module.run(arguments)
+    try:
+        code: int = module.run(arguments)
+    except OperatorError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return error.exit_code
     print(flush=True)
     return code
 

@@ -8,6 +8,7 @@ from typing import Self
 from stretto.cli.run import Ports, RunSettings, roles_of
 from stretto.cli.supervisor import Supervisor
 from stretto.ledger.server import EmbeddedServer
+from stretto.model.errors import OperatorError
 
 READY_S = 60.0
 
@@ -55,7 +56,18 @@ class Roles:
     async def begin(self) -> None:
         """Start the dispatcher: from here on pods flow."""
         await self._supervisor.start("dispatcher")
-        await self._supervisor.wait_ready(timeout_s=READY_S)
+        try:
+            await self._supervisor.wait_ready(timeout_s=READY_S)
+        except OperatorError as error:
+            raise OperatorError(f"{error}\n{self.last_words()}") from error
+
+    def last_words(self) -> str:
+        """The end of every log."""
+        ends = (
+            f"--- {file.name}\n" + "\n".join(file.read_text().splitlines()[-8:])
+            for file in sorted(self.logs.glob("*.log"))
+        )
+        return "\n".join(ends)
 
     async def __aexit__(self, *_: object) -> None:
         await self._supervisor.stop()
