@@ -182,6 +182,8 @@ class BinderServer:
             stream.shapes.pop(number, None)
         if incoming:
             parts.commits.propose(incoming)
+        for number in batch.forgotten:
+            stream.shapes.pop(number, None)
 
     def _queue_verdicts(self, number: int, verdicts: list[Verdict]) -> None:
         stream = self._streams.get(number)

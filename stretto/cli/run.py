@@ -128,6 +128,10 @@ def shard_role(settings: RunSettings, *, number: int, ports: Ports) -> Role:
         f"127.0.0.1:{ports.dispatcher}",
         "--binder",
         f"127.0.0.1:{ports.binder}",
+        "--partition-index",
+        str(number - 1),
+        "--partition-count",
+        str(settings.shards),
     ]
     return Role(
         name=name,

@@ -20,7 +20,9 @@ BRAINS = {
         "bindings", "cluster", "commit", "log", "machine", "outcomes", "recovery",
     },
     "dispatcher": {"assignment", "machine", "outcomes", "pods", "queue", "shapes"},
-    "scheduler_shard": {"overlay", "worker"},
+    "scheduler_shard": {
+        "answers", "desk", "overlay", "partitions", "picture", "proposed", "shapes", "worker",
+    },
 }  # fmt: skip
 BRAIN_FORBIDDEN = {"asyncio", "time", "random", "grpc", "redis", "kubernetes", "aiohttp", "socket"}
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError|PLACEHOLDER")
