@@ -1,1 +1,1 @@
-"""PLACEHOLDER."""
+"""The wire format: `stretto.proto`, the code generated from it, and the generator."""
