@@ -108,6 +108,7 @@ class CommitLoop:
         self._rebases: list[tuple[LedgerOp, asyncio.Future[bool]]] = []
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
+        self._verdicts = metrics.verdict
         self._conflicts = {cause: metrics.conflicts.labels(cause.name.lower()) for cause in Cause}
 
     # -------------------------------------------------------------------------------- from outside
@@ -245,6 +246,7 @@ class CommitLoop:
         streams: dict[int, list[Verdict]] = {}
         for stream, verdict in settled.verdicts:
             streams.setdefault(stream, []).append(verdict)
+            self._verdicts[verdict.kind].inc()
             if verdict.kind is not VerdictKind.COMMITTED:
                 self._conflicts[verdict.cause].inc()
                 text = f"{verdict.kind.name.lower()}: {verdict.cause.name.lower()}"

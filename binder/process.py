@@ -63,7 +63,7 @@ class BinderProcess:
         self._settings = settings
         self._client = client
         self._ledger = ledger
-        self._metrics = BinderMetrics()
+        self._metrics = BinderMetrics(api=client.usage.snapshot)
         self._stories = StoryLog()
         self._security = Security(
             insecure=settings.insecure,
@@ -262,8 +262,10 @@ class BinderProcess:
         metrics.reservations.labels("bound").set(len(machine.bindings) - len(machine.open))
         if self._watches is not None:
             metrics.watch_lag.set(self._watches.silence_s())
-        for (verb, resource, code), count in self._client.usage.snapshot().items():
-            metrics.api_requests.labels(verb, resource, str(code)).set(count)
+        for column in machine.cluster.snapshot.resources.columns.values():
+            if column.dense and not column.name.startswith("("):  # nodes offer it
+                metrics.allocatable.labels(column.name).set(int(column.alloc.sum()))
+                metrics.used.labels(column.name).set(int(column.used.sum()))
 
     def _leader(self) -> str:
         leader = self._keeper.leader

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
-SHORT = tuple(0.0005 * 2**i for i in range(15))
+from stretto.model.unit import VerdictKind
+from stretto.telemetry.metrics import SHORT_BUCKETS, ApiUsage, Usage, new_registry
 
 
 class BinderMetrics:
-    """One registry a process."""
+    """One registry a process; ``api`` gives the client's counts of requests."""
 
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
+    def __init__(self, *, api: Usage = dict) -> None:
+        self.registry = registry = new_registry()
         self.cache_size = Gauge(
             "scheduler_cache_size",
             "Nodes, pods and reserved (assumed) pods in the authoritative state.",
@@ -20,10 +21,12 @@ class BinderMetrics:
         )
         self.verdicts = Counter(
             "stretto_verdicts",
-            "Verdicts given, by kind and cause.",
-            ["kind", "cause"],
+            "Verdicts given, by kind.",
+            ["kind"],
             registry=registry,
         )
+        self.verdict = {kind: self.verdicts.labels(kind.name.lower()) for kind in VerdictKind}
+        """The children of ``verdicts``."""
         self.conflicts = Counter(
             "stretto_conflicts",
             "Proposals that did not hold, by cause.",
@@ -33,13 +36,13 @@ class BinderMetrics:
         self.commit_duration = Histogram(
             "stretto_commit_duration_seconds",
             "Seconds from taking a batch of proposals to its verdicts.",
-            buckets=SHORT,
+            buckets=SHORT_BUCKETS,
             registry=registry,
         )
         self.ledger_duration = Histogram(
             "stretto_ledger_call_duration_seconds",
             "Seconds of one ledger call.",
-            buckets=SHORT,
+            buckets=SHORT_BUCKETS,
             registry=registry,
         )
         self.binds = Counter(
@@ -48,7 +51,7 @@ class BinderMetrics:
         self.bind_duration = Histogram(
             "stretto_bind_duration_seconds",
             "Seconds of one binding request.",
-            buckets=SHORT,
+            buckets=SHORT_BUCKETS,
             registry=registry,
         )
         self.resolving = Gauge(
@@ -77,9 +80,17 @@ class BinderMetrics:
             "Events that did not fit in the bounded queue of the slower lane.",
             registry=registry,
         )
-        self.api_requests = Gauge(
-            "stretto_api_requests",
-            "Requests to the API server so far, by verb, resource and code.",
-            ["verb", "resource", "code"],
+        self.allocatable = Gauge(
+            "stretto_allocatable",
+            "Sum over the nodes of what they offer, by resource, in base units (cpu in milli).",
+            ["resource"],
             registry=registry,
         )
+        self.used = Gauge(
+            "stretto_used",
+            "Sum over the nodes of what bound and reserved pods take, by resource, in base units "
+            "(cpu in milli).",
+            ["resource"],
+            registry=registry,
+        )
+        registry.register(ApiUsage(api))

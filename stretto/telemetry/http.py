@@ -1,18 +1,24 @@
 """The HTTP side of a process: /metrics, /livez, /readyz, /debug/story, on its own thread.
 
 A scrape of a few hundred series takes milliseconds of CPU; on a thread it does not hold up the
-event loop for longer than the interpreter's switch interval. It listens on loopback unless told
-otherwise, and the health paths say nothing but ok or not.
+event loop for longer than the interpreter's switch interval. That also lets /livez tell a wedged
+loop from a busy one: it asks the loop to do something and waits. It listens on loopback unless
+told otherwise; the health paths say nothing but ok or not, and stories, which name pods, are told
+to this host only (``kubectl port-forward`` counts as this host).
 """
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import json
 import logging
+import socket
+import socketserver
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -23,18 +29,96 @@ from stretto.telemetry.story import StoryLog
 
 logger = logging.getLogger(__name__)
 
+WEDGED_S = 5.0
+"""A loop that takes longer to do anything at all is not alive."""
+REQUEST_TIMEOUT_S = 10.0
+MAX_CONNECTIONS = 16
+"""Answered at once; more wait in the kernel's queue."""
+TEXT = "text/plain; charset=utf-8"
+
 
 class TelemetryError(OperatorError):
     """The HTTP side cannot listen."""
 
 
-class _Server(ThreadingHTTPServer):
+class Answer(NamedTuple):
+    """Of a GET."""
+
+    status: int
+    kind: str
+    body: bytes
+
+
+NOT_FOUND = Answer(404, TEXT, b"not found\n")
+OK = Answer(200, TEXT, b"ok\n")
+NOT_OK = Answer(503, TEXT, b"not ok\n")
+FORBIDDEN = Answer(403, TEXT, b"ask from the host of this process\n")
+
+
+class _Server(socketserver.ThreadingMixIn, HTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
+    def __init__(
+        self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], *, family: int
+    ) -> None:
+        self.address_family = family
+        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's would look the host's full name up, which takes seconds without a DNS.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "localhost", self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(timeout=1.0):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that went away, or spoke no HTTP.
+        logger.debug("telemetry client %s", client_address, exc_info=True)
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Host and port of "host:port".
+
+    Raises:
+        TelemetryError: it is none.
+    """
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise TelemetryError(
+            f"--telemetry-listen {listen!r}: take host:port, for example 127.0.0.1:0"
+        )
+    return host.strip("[]"), int(port)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that we are called in, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
 
 class TelemetryServer:
-    """Serve until :meth:`close`; made ready to answer by the constructor."""
+    """Serve until :meth:`close`; made ready to answer by the constructor.
+
+    ``live`` and ``ready`` are called on the server's threads: they may read, not change. If the
+    constructor is called in an event loop, /livez and /readyz fail while that loop is wedged.
+
+    Raises:
+        TelemetryError: the address is malformed or in use.
+    """
 
     def __init__(
         self,
@@ -44,25 +128,25 @@ class TelemetryServer:
         live: Callable[[], bool] = lambda: True,
         ready: Callable[[], bool] = lambda: True,
         stories: StoryLog | None = None,
+        wedged_s: float = WEDGED_S,
     ) -> None:
         self._registry = registry
         self._live = live
         self._ready = ready
         self._stories = stories
-        host, _, port = listen.rpartition(":")
+        self._wedged_s = wedged_s
+        self._loop = running_loop()
+        host, port = parse_listen(listen)
         try:
-            self._server = _Server((host.strip("[]"), int(port)), self._handler())
-        except ValueError:
-            raise TelemetryError(
-                f"--telemetry-listen {listen!r}: take host:port, for example 127.0.0.1:0"
-            ) from None
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            self._server = _Server((host, port), self._handler(), family=family)
         except OSError as error:
             raise TelemetryError(
-                f"--telemetry-listen {listen}: {error.strerror or error}; choose another port"
+                f"--telemetry-listen {listen}: {error.strerror or error}; choose another address"
             ) from None
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="telemetry", daemon=True
+            target=self._server.serve_forever, args=(0.1,), name="telemetry", daemon=True
         )
         self._thread.start()
 
@@ -72,27 +156,50 @@ class TelemetryServer:
         self._server.server_close()
         self._thread.join()
 
-    def answer(self, path: str) -> tuple[int, str, bytes]:
-        """(status, content type, body) for a GET."""
+    def _loop_answers(self) -> bool:
+        if self._loop is None:
+            return True
+        ticked = threading.Event()
+        try:
+            self._loop.call_soon_threadsafe(ticked.set)
+        except RuntimeError:  # closed: the process is ending
+            return False
+        return ticked.wait(self._wedged_s)
+
+    def _health(self, check: Callable[[], bool]) -> Answer:
+        try:
+            return OK if self._loop_answers() and check() else NOT_OK
+        except Exception:
+            logger.exception("health check failed")
+            return NOT_OK
+
+    def answer(self, path: str, *, peer: str = "127.0.0.1") -> Answer:
+        """The answer to a GET of ``path`` from the address ``peer``."""
         parts = urlsplit(path)
-        text = "text/plain; charset=utf-8"
         if parts.path == "/metrics":
-            return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
-        if parts.path in ("/livez", "/readyz", "/healthz"):
-            good = self._ready() if parts.path == "/readyz" else self._live()
-            return (200, text, b"ok\n") if good else (503, text, b"not ready\n")
+            return Answer(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
+        if parts.path in ("/livez", "/healthz"):
+            return self._health(self._live)
+        if parts.path == "/readyz":
+            return self._health(self._ready)
         if parts.path == "/debug/story" and self._stories is not None:
+            if not ipaddress.ip_address(peer.partition("%")[0]).is_loopback:
+                return FORBIDDEN
             unit = parse_qs(parts.query).get("unit", [""])[0]
             lines = [line._asdict() for line in self._stories.story(unit)]
-            return 200, "application/json", json.dumps(lines).encode() + b"\n"
-        return 404, text, b"not found\n"
+            return Answer(200, "application/json", json.dumps(lines).encode() + b"\n")
+        return NOT_FOUND
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         telemetry = self
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = REQUEST_TIMEOUT_S
+            server_version = "stretto"
+            sys_version = ""
+
             def do_GET(self) -> None:
-                status, kind, body = telemetry.answer(self.path)
+                status, kind, body = telemetry.answer(self.path, peer=self.client_address[0])
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))

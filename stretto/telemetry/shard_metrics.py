@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram
+
+from stretto.telemetry.metrics import SHORT_BUCKETS, new_registry
 
 
 class ShardMetrics:
     """One registry a process."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
+        self.registry = registry = new_registry()
         self.algorithm_duration = Histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Seconds of placing one batch of units.",
@@ -37,7 +39,7 @@ class ShardMetrics:
         self.verdict_latency = Histogram(
             "stretto_verdict_latency_seconds",
             "Seconds from a proposal to its verdict, the longest of each batch of verdicts.",
-            buckets=tuple(0.0005 * 2**i for i in range(15)),
+            buckets=SHORT_BUCKETS,
             registry=registry,
         )
         self.snapshot_lag = Gauge(
@@ -46,7 +48,10 @@ class ShardMetrics:
             registry=registry,
         )
         self.snapshot_sequence = Gauge(
-            "stretto_snapshot_sequence", "Sequence of the snapshot.", registry=registry
+            "stretto_snapshot_sequence",
+            "Sequence of the snapshot; the binder's stretto_log_sequence less this is how many "
+            "steps it lags behind.",
+            registry=registry,
         )
         self.held = Gauge(
             "stretto_units_held", "Units held now, by state.", ["state"], registry=registry

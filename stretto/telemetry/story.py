@@ -1,13 +1,17 @@
 """The bounded log of what happened to a unit, and why (style guide: ring log with cause ids).
 
-Brains note, nobody waits: a line is a tuple in a ring. ``story(unit)`` reads the ring backwards,
-which costs its length and is done for a person's question only.
+Brains note, nobody waits: a line is a tuple in a ring. ``story(unit)`` reads the whole ring, which
+is done for a person's question only, and from another thread: the copy is one call into C, which
+no other thread can interrupt.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from typing import NamedTuple
+
+MAX_TEXT = 1_000
+"""Characters kept of a line: a diagnosis over many nodes must not fill the memory."""
 
 
 class StoryLine(NamedTuple):
@@ -22,18 +26,18 @@ class StoryLine(NamedTuple):
 
 
 class StoryLog:
-    """A ring of the last lines of all units."""
+    """A ring of the last lines of all units; capacity 0 keeps none."""
 
     def __init__(self, capacity: int = 20_000) -> None:
         self._lines: deque[StoryLine] = deque(maxlen=capacity)
 
     def note(self, unit_id: str, cause: str, text: str, *, at_s: float = 0.0) -> None:
         """Remember a line; the oldest gives way."""
-        self._lines.append(StoryLine(at_s, unit_id, cause, text))
+        self._lines.append(StoryLine(at_s, unit_id, cause, text[:MAX_TEXT]))
 
     def story(self, unit_id: str) -> list[StoryLine]:
         """What is remembered of a unit, oldest first."""
-        return [line for line in self._lines if line.unit_id == unit_id]
+        return [line for line in list(self._lines) if line.unit_id == unit_id]
 
     def __len__(self) -> int:
         return len(self._lines)

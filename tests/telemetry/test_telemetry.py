@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import socket
+import threading
 import urllib.error
 import urllib.request
 
 import pytest
 
 from stretto.telemetry.binder_metrics import BinderMetrics
-from stretto.telemetry.dispatcher_metrics import DispatcherMetrics
 from stretto.telemetry.http import TelemetryError, TelemetryServer
 from stretto.telemetry.logs import JsonFormatter, LogSettingsError, TextFormatter, setup_logging
-from stretto.telemetry.shard_metrics import ShardMetrics
 from stretto.telemetry.story import StoryLog
-
-
-@pytest.mark.parametrize("metrics", [DispatcherMetrics, ShardMetrics, BinderMetrics])
-def test_every_metric_is_explained_in_a_sentence(metrics: type) -> None:
-    families = list(metrics().registry.collect())
-    assert families
-    for family in families:
-        assert family.documentation.endswith("."), family.name
-        assert family.name.startswith(("scheduler_", "stretto_"))
 
 
 def get(port: int, path: str) -> tuple[int, str]:
@@ -36,8 +28,8 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 
 def test_paths_answer() -> None:
-    metrics = DispatcherMetrics()
-    metrics.pending_pods.labels("active").set(3)
+    metrics = BinderMetrics()
+    metrics.resolving.set(3)
     stories = StoryLog()
     stories.note("u1", "attempt 1", "sent to shard-1", at_s=1.5)
     state = {"ready": False}
@@ -45,7 +37,7 @@ def test_paths_answer() -> None:
         "127.0.0.1:0", registry=metrics.registry, ready=lambda: state["ready"], stories=stories
     )
     try:
-        assert 'scheduler_pending_pods{queue="active"} 3.0' in get(server.port, "/metrics")[1]
+        assert "stretto_resolving 3.0" in get(server.port, "/metrics")[1]
         assert get(server.port, "/livez") == (200, "ok\n")
         assert get(server.port, "/readyz")[0] == 503
         state["ready"] = True
@@ -54,15 +46,67 @@ def test_paths_answer() -> None:
             json.loads(get(server.port, "/debug/story?unit=u1")[1])[0]["text"] == "sent to shard-1"
         )
         assert get(server.port, "/other")[0] == 404
-        with pytest.raises(TelemetryError, match="choose another port"):
+        with pytest.raises(TelemetryError, match="choose another address"):
             TelemetryServer(f"127.0.0.1:{server.port}", registry=metrics.registry)
     finally:
         server.close()
 
 
-def test_wrong_address_is_one_line() -> None:
+@pytest.mark.parametrize("listen", ["nonsense", ":80", "127.0.0.1:99999", "127.0.0.1:x"])
+def test_wrong_address_is_one_line(listen: str) -> None:
     with pytest.raises(TelemetryError, match="take host:port"):
-        TelemetryServer("nonsense", registry=DispatcherMetrics().registry)
+        TelemetryServer(listen, registry=BinderMetrics().registry)
+
+
+def test_unknown_host_is_one_line() -> None:
+    with pytest.raises(TelemetryError, match="choose another address"):
+        TelemetryServer("no-such-host.invalid:1", registry=BinderMetrics().registry)
+
+
+def test_stories_are_told_to_this_host_only() -> None:
+    server = TelemetryServer("127.0.0.1:0", registry=BinderMetrics().registry, stories=StoryLog())
+    try:
+        assert server.answer("/debug/story?unit=u", peer="10.0.0.7").status == 403
+        assert server.answer("/debug/story?unit=u", peer="::1").status == 200
+    finally:
+        server.close()
+
+
+async def test_a_wedged_loop_is_not_alive() -> None:
+    """The loop that made the server is asked; blocked, it cannot answer."""
+    server = TelemetryServer("127.0.0.1:0", registry=BinderMetrics().registry, wedged_s=0.2)
+    try:
+        assert await asyncio.to_thread(get, server.port, "/livez") == (200, "ok\n")
+        probe = threading.Thread(target=lambda: seen.append(get(server.port, "/livez")))
+        seen: list[tuple[int, str]] = []
+        probe.start()
+        probe.join()  # blocks the loop until the probe has its answer
+        assert seen == [(503, "not ok\n")]
+    finally:
+        server.close()
+
+
+def test_a_check_that_fails_is_not_ok(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> bool:
+        raise ValueError("broken")
+
+    server = TelemetryServer("127.0.0.1:0", registry=BinderMetrics().registry, ready=broken)
+    try:
+        assert get(server.port, "/readyz")[0] == 503
+        assert "health check failed" in caplog.text
+    finally:
+        server.close()
+
+
+def test_many_silent_clients_do_not_stop_the_answers() -> None:
+    server = TelemetryServer("127.0.0.1:0", registry=BinderMetrics().registry)
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+    try:
+        assert get(server.port, "/livez")[0] == 200
+    finally:
+        for connection in silent:
+            connection.close()
+        server.close()
 
 
 def test_story_keeps_the_latest_lines() -> None:
