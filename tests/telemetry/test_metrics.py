@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import generate_latest
-from prometheus_client.core import Metric
 
+from dispatcher.machine import Machine
+from dispatcher.metrics import DispatcherCollector
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.metrics import PREFIXES
 from stretto.telemetry.shard_metrics import ShardMetrics
@@ -17,53 +19,67 @@ from stretto.telemetry.shard_metrics import ShardMetrics
 ROOT = pathlib.Path(__file__).parents[2]
 UPSTREAM: Mapping[str, set[str]] = {
     "scheduler_cache_size": {"type"},
+    "scheduler_pending_pods": {"queue"},
+    "scheduler_pod_scheduled_after_flush": set(),
+    "scheduler_pod_scheduling_attempts": set(),
+    "scheduler_pod_scheduling_sli_duration_seconds": {"attempts"},
+    "scheduler_queue_incoming_pods": {"queue", "event"},
+    "scheduler_schedule_attempts": {"result", "profile"},
     "scheduler_scheduling_algorithm_duration_seconds": set(),
+    "scheduler_scheduling_attempt_duration_seconds": {"result", "profile"},
+    "scheduler_unschedulable_pods": {"plugin", "profile"},
 }
 """kube-scheduler's labels of the metrics that we share with it."""
 LABELS = {
-    "cause", "code", "counter", "generation", "kind", "resource", "result", "state", "type", "verb",
+    "attempts", "cause", "code", "counter", "event", "generation", "kind", "plugin", "profile",
+    "queue", "resource", "result", "shard", "state", "type", "verb",
 }  # fmt: skip
 """Each has a closed set of values, or one that the cluster bounds."""
 METRICS = [BinderMetrics, ShardMetrics]
 USERS = {BinderMetrics: "binder", ShardMetrics: "scheduler_shard"}
 
 
-def families(metrics: type) -> list[Metric]:
-    return list(metrics().registry.collect())
-
-
-def labels_of(metrics: object) -> dict[str, set[str]]:
-    """Label names by family name, of families without values too."""
-    found = {}
-    for value in vars(metrics).values():
+def declared(metrics: type) -> Iterator[tuple[str, str, str, set[str]]]:
+    """Name, type, text and label names of each family, also of those without values."""
+    for family in metrics().registry.collect():
+        names = {label for sample in family.samples for label in sample.labels}
+        yield family.name, family.type, family.documentation, names - {"le"}
+    for value in vars(metrics()).values():
         if hasattr(value, "_labelnames"):
-            found[value._name] = set(value._labelnames)
-    return found
+            yield value._name, value._type, value._documentation, set(value._labelnames)
 
 
-@pytest.mark.parametrize("metrics", METRICS)
-def test_every_metric_is_explained_in_a_sentence(metrics: type) -> None:
-    for family in families(metrics):
-        assert family.name.startswith(PREFIXES)
-        if family.name.startswith(("scheduler_", "stretto_")):
-            text = family.documentation
-            assert text.endswith("."), family.name
-            assert text[0].isupper(), family.name
+def dispatchers() -> Iterator[tuple[str, str, str, set[str]]]:
+    """The same of the dispatcher, which makes its families when it is scraped."""
+    client = SimpleNamespace(usage=SimpleNamespace(snapshot=dict))
+    for family in DispatcherCollector(Machine(), client=client).collect():
+        names = set(getattr(family, "_labelnames", ()))
+        yield family.name, family.type, family.documentation, names
 
 
-@pytest.mark.parametrize("metrics", METRICS)
-def test_labels_are_closed_sets_and_upstream_s_where_it_has_the_metric(metrics: type) -> None:
-    for name, labels in labels_of(metrics()).items():
-        assert labels <= LABELS, name
-        if name.startswith("scheduler_"):
-            assert UPSTREAM[name] == labels, name
+ALL = [*declared(BinderMetrics), *declared(ShardMetrics), *dispatchers()]
 
 
-@pytest.mark.parametrize("metrics", METRICS)
-def test_durations_are_in_seconds_and_say_so(metrics: type) -> None:
-    for family in families(metrics):
-        if family.type == "histogram":
-            assert family.name.endswith("_seconds"), family.name
+def test_every_metric_is_explained_in_a_sentence() -> None:
+    for name, _, text, _ in ALL:
+        assert name.startswith(PREFIXES)
+        if name.startswith(("scheduler_", "stretto_")):
+            assert text.endswith("."), name
+            assert text[0].isupper(), name
+
+
+def test_labels_are_closed_sets_and_upstream_s_where_it_has_the_metric() -> None:
+    for name, _, _, labels in ALL:
+        if name.startswith("stretto_"):
+            assert labels <= LABELS, name
+        elif name.startswith("scheduler_"):
+            assert labels <= UPSTREAM[name], name
+
+
+def test_histograms_are_of_seconds_or_attempts() -> None:
+    for name, kind, _, _ in ALL:
+        if kind == "histogram":
+            assert name.endswith(("_seconds", "_attempts"))
 
 
 @pytest.mark.parametrize("metrics", METRICS)
@@ -76,9 +92,9 @@ def test_every_metric_is_used_by_its_process(metrics: type) -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
     }
-    declared = {name for name, value in vars(metrics()).items() if hasattr(value, "_labelnames")}
+    names = {name for name, value in vars(metrics()).items() if hasattr(value, "_labelnames")}
     children = {"verdicts"} if metrics is BinderMetrics else set()
-    assert declared - children <= used
+    assert names - children <= used
 
 
 def test_api_requests_are_read_when_scraped() -> None:
