@@ -17,9 +17,12 @@ MODULE_LINES = 500
 FUNCTION_LINES = 50
 BRAINS = {
     "binder": {
-        "bindings", "cluster", "commit", "log", "machine", "outcomes", "recovery",
+        "bindings", "cluster", "commit", "log", "machine", "outcomes",
     },
-    "dispatcher": {"assignment", "machine", "outcomes", "pods", "queue", "shapes"},
+    "dispatcher": {
+        "assignment", "conditions", "intake", "machine", "outcomes", "pods", "queue", "shapes",
+        "shard_side", "statistics",
+    },
     "scheduler_shard": {
         "answers", "desk", "overlay", "partitions", "picture", "proposed", "shapes", "worker",
     },
