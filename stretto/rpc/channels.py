@@ -9,6 +9,7 @@ hence its connection: what one stream does cannot stall or cut another.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import socket
@@ -181,7 +182,9 @@ async def open_stream(
         call = begin(service.encode_request(first))
         return Stream(service, call, channel=channel, peer=peer)
     stream = Stream(service, channel.stream_stream(service.path)(), channel=channel, peer=peer)
-    await stream.send(first)
+    with contextlib.suppress(PeerGone):
+        # A standby may end the stream before it has read anything; what it said is still to be read.
+        await stream.send(first)
     return stream
 
 

@@ -43,6 +43,10 @@ async def standby(requests: AsyncIterator[FromShard], send: Send, peer: str) -> 
         return
 
 
+async def hasty(requests: AsyncIterator[FromShard], send: Send, peer: str) -> None:
+    await send(ToShard(not_leader="dispatcher-2"))
+
+
 async def silent(requests: AsyncIterator[FromShard], send: Send, peer: str) -> None:
     async for _ in requests:
         await asyncio.sleep(60)
@@ -97,6 +101,15 @@ async def test_without_a_leader_the_standby_says_who_it_would_be() -> None:
     other = await serve(standby)
     with pytest.raises(NotLeader, match="dispatcher-1"):
         await dialer(other.port).try_once(WORK, hello)
+    await other.stop(0)
+
+
+async def test_a_standby_may_answer_before_it_has_read_anything() -> None:
+    """The first message then finds the stream ended; the answer still counts."""
+    other = await serve(hasty)
+    for _ in range(20):
+        with pytest.raises(NotLeader, match="dispatcher-2"):
+            await dialer(other.port).try_once(WORK, hello)
     await other.stop(0)
 
 
