@@ -45,6 +45,12 @@ class BinderMetrics:
             buckets=SHORT_BUCKETS,
             registry=registry,
         )
+        self._declare_binds()
+        self._declare_state()
+        registry.register(ApiUsage(api))
+
+    def _declare_binds(self) -> None:
+        registry = self.registry
         self.binds = Counter(
             "stretto_binds", "Answers to binding requests, by kind.", ["kind"], registry=registry
         )
@@ -60,6 +66,9 @@ class BinderMetrics:
         self.reservations = Gauge(
             "stretto_reservations", "Ledger entries, by state.", ["state"], registry=registry
         )
+
+    def _declare_state(self) -> None:
+        registry = self.registry
         self.frozen_nodes = Gauge(
             "stretto_frozen_nodes", "Nodes that take no commits until audited.", registry=registry
         )
@@ -93,4 +102,3 @@ class BinderMetrics:
             ["resource"],
             registry=registry,
         )
-        registry.register(ApiUsage(api))

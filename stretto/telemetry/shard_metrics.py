@@ -42,6 +42,10 @@ class ShardMetrics:
             buckets=SHORT_BUCKETS,
             registry=registry,
         )
+        self._declare_snapshot()
+
+    def _declare_snapshot(self) -> None:
+        registry = self.registry
         self.snapshot_lag = Gauge(
             "stretto_snapshot_lag_seconds",
             "Age of the last message of the Binder's log, by the sender's clock.",

@@ -62,11 +62,6 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
     """Every number of a run, as plain data."""
     bound = result.counts.bound
     cpu_s = sum(process.cpu_s for process in extras.processes)
-    settings = {
-        key: str(value) if isinstance(value, Path) else value
-        for key, value in dataclasses.asdict(result.settings).items()
-        if key not in ("kubeconfig", "report")
-    }
     writes = None
     if extras.api_writes is not None:
         writes = sum(n for call, n in extras.api_writes.items() if call.split()[0] in WRITES)
@@ -74,7 +69,7 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
         "schema": 1,
         "title": extras.title,
         "run": result.run,
-        "settings": settings,
+        "settings": _plain_settings(result),
         "conditions": extras.conditions,
         "finished": result.finished,
         "counts": {
@@ -93,9 +88,8 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
         },
         "pods_per_s": result.pods_per_s,
         "latency_ms": {
-            "created_to_decided": dataclasses.asdict(result.created_to_decided_ms),
-            "decided_to_bound": dataclasses.asdict(result.decided_to_bound_ms),
-            "created_to_bound": dataclasses.asdict(result.created_to_bound_ms),
+            name: dataclasses.asdict(getattr(result, f"{name}_ms"))
+            for name in ("created_to_decided", "decided_to_bound", "created_to_bound")
         },
         "stages_ms": {name: dataclasses.asdict(p) for name, p in extras.stages.items()},
         "conflicts": extras.conflicts,
@@ -114,6 +108,15 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
             "bound_per_s": result.bound_per_s,
             "waiting": result.waiting_each_s,
         },
+    }
+
+
+def _plain_settings(result: LoadResult) -> dict[str, Any]:
+    """The settings as JSON takes them, without the paths of this machine."""
+    return {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in dataclasses.asdict(result.settings).items()
+        if key not in ("kubeconfig", "report")
     }
 
 
