@@ -62,9 +62,8 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
     """Every number of a run, as plain data."""
     bound = result.counts.bound
     cpu_s = sum(process.cpu_s for process in extras.processes)
-    writes = None
-    if extras.api_writes is not None:
-        writes = sum(n for call, n in extras.api_writes.items() if call.split()[0] in WRITES)
+    calls = extras.api_writes
+    writes = calls and sum(n for call, n in calls.items() if call.split()[0] in WRITES)
     return {
         "schema": 1,
         "title": extras.title,
@@ -96,7 +95,7 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
         "conflicts_total": None if extras.conflicts is None else sum(extras.conflicts.values()),
         "attempts": extras.attempts,
         "attempts_per_pod": _ratio(extras.attempts, bound),
-        "scheduler_api_requests": extras.api_writes,
+        "scheduler_api_requests": calls,
         "api_writes_per_pod": _ratio(writes, bound),
         "generator_api_requests": result.api_calls,
         "processes": [dataclasses.asdict(process) for process in extras.processes],
