@@ -183,7 +183,7 @@ async def open_stream(
         return Stream(service, call, channel=channel, peer=peer)
     stream = Stream(service, channel.stream_stream(service.path)(), channel=channel, peer=peer)
     with contextlib.suppress(PeerGone):
-        # A standby may end the stream before it has read anything; what it said is still to be read.
+        # A standby may end the stream before it has read anything; its answer is still to be read.
         await stream.send(first)
     return stream
 
