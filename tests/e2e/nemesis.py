@@ -36,8 +36,11 @@ class Nemesis:
         self.mode = Mode.PASS
         self.held = 0
         self.swallowed = 0
+        self.late: list[int] = []
+        """Statuses that the API server answered to held binds."""
         self.url = ""
         self._released = asyncio.Event()
+        self._tasks: set[asyncio.Future[web.StreamResponse]] = set()
 
     async def __aenter__(self) -> Self:
         timeout = ClientTimeout(total=None)
@@ -52,7 +55,9 @@ class Nemesis:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._released.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._runner.cleanup()
         await self._session.close()
 
@@ -61,6 +66,10 @@ class Nemesis:
         self.mode = Mode.PASS
         self._released.set()
 
+    def hold_no_more(self) -> None:
+        """Binds that come from now on pass; those held stay held."""
+        self.mode = Mode.PASS
+
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_bind = request.method == "POST" and request.path.endswith("/binding")
         body = await request.read()
@@ -68,7 +77,9 @@ class Nemesis:
         if is_bind and mode is Mode.HOLD:
             self.held += 1
             # The bind goes on even if the sender is dead by then: that is a late bind.
-            return await asyncio.shield(asyncio.ensure_future(self._late(request, body)))
+            task = asyncio.ensure_future(self._late(request, body))
+            self._tasks.add(task)
+            return await asyncio.shield(task)
         reply = await self._forward(request, body)
         if is_bind and mode is Mode.SWALLOW:
             self.swallowed += 1
@@ -77,7 +88,9 @@ class Nemesis:
 
     async def _late(self, request: web.Request, body: bytes) -> web.StreamResponse:
         await self._released.wait()
-        return await self._forward(request, body)
+        reply = await self._forward(request, body)
+        self.late.append(reply.status)
+        return reply
 
     async def _forward(self, request: web.Request, body: bytes) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP_HEADERS}
