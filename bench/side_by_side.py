@@ -142,7 +142,7 @@ async def until_bound(
 ) -> None:
     """Wait for the last bind, or until nothing moves any more."""
     started = time.monotonic()
-    while not watch.seen and time.monotonic() - started < STALLED_S:
+    while not watch.seen and time.monotonic() - started < STALLED_S:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     result.start_s = cpu()
     while len(watch.seen) < pods:

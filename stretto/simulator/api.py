@@ -361,6 +361,7 @@ class ApiServer:
 
     def compact(self) -> None:
         """Forget all past changes and lists under way: what asks for them gets 410."""
+        self._versions.compacted = self._versions.current
         for store in self._stores.values():
             store.compact()
 

@@ -87,7 +87,6 @@ class _Connection(asyncio.Protocol):
         self._reader = RequestReader()
         self._transport: asyncio.Transport | None = None
         self._busy = False
-        self._timers: set[asyncio.TimerHandle] = set()
         self.stream: _Stream | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -36,6 +36,8 @@ class Versions:
 
     def __init__(self) -> None:
         self.current = FIRST_VERSION
+        self.compacted = FIRST_VERSION
+        """Nothing that happened up to here is remembered."""
 
     def next(self) -> int:
         """A version above all before it."""
@@ -131,7 +133,7 @@ class Store:
         self._keys: list[tuple[str, str]] | None = []
         """Sorted; None after a creation or a removal."""
         self._past: deque[Change] = deque(maxlen=window)
-        self._floor = versions.current
+        self._floor = versions.compacted
         self._watches: set[Watch] = set()
         self._observers: list[Callable[[Change], None]] = []
         self._lists: dict[str, Page] = {}
@@ -270,4 +272,4 @@ class Store:
         """Forget the past: every older watch and list in pages gets 410."""
         self._past.clear()
         self._lists.clear()
-        self._floor = self._versions.current
+        self._floor = self._versions.compacted
