@@ -50,7 +50,7 @@ class Compression:
                 self._from.append(time)
                 self._to.append(self._to[-1] + (min(gap, max_gap_s) if max_gap_s else gap))
         kept = self._to[-1]
-        self.factor = kept / span_s if kept > 0 else 1.0
+        self.factor = kept / span_s or 1.0
         """How many seconds of the trace (pauses cut) pass in one of the replay."""
         self.cut_s = self._from[-1] - self._from[0] - kept
         """Seconds of pauses that were cut away."""

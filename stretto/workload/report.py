@@ -63,7 +63,7 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
     bound = result.counts.bound
     cpu_s = sum(process.cpu_s for process in extras.processes)
     calls = extras.api_writes
-    writes = calls and sum(n for call, n in calls.items() if call.split()[0] in WRITES)
+    writes = _writes(calls) if calls is not None else None
     return {
         "schema": 1,
         "title": extras.title,
@@ -108,6 +108,10 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
             "waiting": result.waiting_each_s,
         },
     }
+
+
+def _writes(calls: dict[str, int]) -> int:
+    return sum(n for call, n in calls.items() if call.split()[0] in WRITES)
 
 
 def _plain_settings(result: LoadResult) -> dict[str, Any]:

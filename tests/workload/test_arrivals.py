@@ -56,3 +56,8 @@ def test_compression_keeps_order_and_fills_the_span(
     assert compress(times[-1]) == pytest.approx(60.0) or times[0] == times[-1] or gap < 1e-6
     mapped = [compress(t) for t in asked]
     assert all(a <= b * (1 + 1e-9) + 1e-9 for a, b in itertools.pairwise(mapped))
+
+
+def test_pauses_cut_to_next_to_nothing_do_not_divide_by_zero() -> None:
+    smallest = Compression([0.0, 1.0], span_s=60.0, max_gap_s=5e-324)
+    assert smallest(1.0) == 5e-324
