@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import time
@@ -144,6 +145,22 @@ class Stack:
             self.supervisor.roles[name].ready_url.replace("/readyz", "/metrics") for name in roles
         ]
         return Reading([await asyncio.to_thread(read_text, url) for url in urls])
+
+    async def flush_ledger(self) -> None:
+        """FLUSHALL, behind everybody's back."""
+        path = self.server.url.removeprefix("unix://")
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"FLUSHALL\r\n")
+        assert await reader.readline() == b"+OK\r\n"
+        writer.close()
+        await writer.wait_closed()
+
+    async def restart_ledger(self, *, empty: bool) -> None:
+        """SIGKILL the ledger's server and start it again on its file, or without one."""
+        await self.server.kill()
+        if empty:
+            shutil.rmtree(self.folder / "ledger" / "appendonlydir")
+        await self.server.start()
 
     async def ledger_difference(self) -> str:
         """What the ledger and the API disagree on, "" for nothing."""
