@@ -159,7 +159,8 @@ class Committer:
             if verdict is not None:
                 batch.verdicts.append((incoming.stream, verdict))
             else:
-                batch_pods.update(member.uid for member in incoming.proposal.unit.members)
+                for member in incoming.proposal.unit.members:
+                    batch_pods.add(member.uid)
         return batch
 
     def _known(self, incoming: Incoming, batch_pods: set[str]) -> Verdict | None:
@@ -175,16 +176,20 @@ class Committer:
                 return before
             if before.attempt > unit.attempt:
                 return self._verdict(incoming, VerdictKind.SUPERSEDED)
-        uids = [member.uid for member in unit.members]
-        if any(uid in batch_pods or uid in self._holders for uid in uids):
-            return self._verdict(incoming, VerdictKind.HELD)
-        if any(self._is_gone(uid) for uid in uids):
+        for member in unit.members:
+            if member.uid in batch_pods or member.uid in self._holders:
+                return self._verdict(incoming, VerdictKind.HELD)
+        if self._any_gone(unit.members):
             return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
         return None
 
-    def _is_gone(self, uid: str) -> bool:
-        """Bound by somebody else, or given up by the dispatcher."""
-        return uid in self.withdrawn or self.cluster.knows(uid)
+    def _any_gone(self, members: Sequence[Member]) -> bool:
+        """One is bound by somebody else, or given up by the dispatcher. (A loop: a generator
+        costs more than what it asks.)"""
+        for member in members:  # noqa: SIM110
+            if member.uid in self.withdrawn or self.cluster.knows(member.uid):
+                return True
+        return False
 
     def _shape_verdict(self, incoming: Incoming) -> Verdict | None:
         """The answer that follows from the shapes alone."""
@@ -238,11 +243,11 @@ class Committer:
     def _ledger_unit(self, incoming: Incoming, rows: list[int]) -> LedgerUnit:
         unit = incoming.proposal.unit
         uids = self.cluster.snapshot.node_uid
-        members = tuple(
+        members = [
             LedgerMember(member.uid, uids[row], member.resource_version, self._lines_of(shape))
             for member, shape, row in zip(unit.members, incoming.shapes, rows, strict=True)
-        )
-        return LedgerUnit(unit.unit_id, unit.attempt, members)
+        ]
+        return LedgerUnit(unit.unit_id, unit.attempt, tuple(members))
 
     def _lines_of(self, shape: Shape) -> Lines:
         lines = self._lines.get(shape.digest)
@@ -292,7 +297,7 @@ class Committer:
         incoming, cluster = tentative.incoming, self.cluster
         unit = incoming.proposal.unit
         uids = [self._uid_of(node_id) for node_id in tentative.nodes]
-        gone = any(self._is_gone(member.uid) for member in unit.members)
+        gone = self._any_gone(unit.members)
         if gone or not all(uids):
             # Seen while the ledger was asked. No bind has been sent, so it may be freed at once.
             settled.free += [member.uid for member in unit.members]
@@ -335,7 +340,7 @@ class Committer:
     def remember(self, verdict: Verdict, settled: Settled) -> None:
         """Keep a verdict for repeats, and give its outcome unless it was given before."""
         kind = verdict.kind
-        detail = self._details.pop(verdict.unit_id, "") or CAUSE_TEXTS.get(verdict.cause, "")
+        detail = self._details.pop(verdict.unit_id, "") if self._details else ""
         if kind in (VerdictKind.SUPERSEDED, VerdictKind.HELD):
             return
         if self._answered.get(verdict.unit_id) == verdict:
@@ -346,7 +351,7 @@ class Committer:
             settled.outcomes.append(
                 Outcome(
                     verdict.unit_id, verdict.attempt, outcome, verdict.cause, verdict.sequence,
-                    detail=detail,
+                    detail=detail or CAUSE_TEXTS.get(verdict.cause, ""),
                 )
             )  # fmt: skip
 

@@ -178,8 +178,6 @@ class BinderServer:
             incoming.append(
                 Incoming(stream.shard, stream.number, batch.binder_epoch, proposal, shapes)
             )
-        for number in batch.forgotten:
-            stream.shapes.pop(number, None)
         if incoming:
             parts.commits.propose(incoming)
         for number in batch.forgotten:
