@@ -186,7 +186,7 @@ class Committer:
     def _any_gone(self, members: Sequence[Member]) -> bool:
         """One is bound by somebody else, or given up by the dispatcher. (A loop: a generator
         costs more than what it asks.)"""
-        for member in members:  # noqa: SIM110
+        for member in members:
             if member.uid in self.withdrawn or self.cluster.knows(member.uid):
                 return True
         return False

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from stretto.model.errors import OperatorError
 from stretto.model.unit import Attempt
 
@@ -55,8 +57,7 @@ class OpCode(enum.IntEnum):
     """Set what pods without an entry hold of a node."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerMember:
+class LedgerMember(msgspec.Struct, frozen=True, gc=False):
     """A pod of a unit and what it takes of which node."""
 
     pod_uid: str
@@ -65,8 +66,7 @@ class LedgerMember:
     lines: Lines
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerUnit:
+class LedgerUnit(msgspec.Struct, frozen=True, gc=False):
     """What is reserved whole or not at all."""
 
     unit_id: str
@@ -99,8 +99,7 @@ class NodeAccount:
     frozen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerOp:
+class LedgerOp(msgspec.Struct, frozen=True, gc=False):
     """One step of :class:`OpCode`; ``member`` and ``unit_id`` only where the step needs them."""
 
     code: OpCode
