@@ -9,7 +9,6 @@ hence its connection: what one stream does cannot stall or cut another.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import socket
@@ -44,6 +43,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
 )
+PATIENCE_S = 5.0
+"""Seconds of failed attempts before they are worth a warning: roles that start together, or after a
+takeover, find each other within it."""
 GREETING_S = 3.0
 """Seconds until a peer that accepts the connection but says nothing is given up for this round."""
 FIRST_DELAY_S = 0.1
@@ -182,9 +184,7 @@ async def open_stream(
         call = begin(service.encode_request(first))
         return Stream(service, call, channel=channel, peer=peer)
     stream = Stream(service, channel.stream_stream(service.path)(), channel=channel, peer=peer)
-    with contextlib.suppress(PeerGone):
-        # A standby may end the stream before it has read anything; its answer is still to be read.
-        await stream.send(first)
+    await stream.send(first)
     return stream
 
 
@@ -228,13 +228,16 @@ class Dialer:
         ``first`` makes the first message; it is called for each address of each attempt. Cancel to
         give up.
         """
-        backoff = Backoff(self._rng)
+        backoff, told = Backoff(self._rng), ""
+        clock = asyncio.get_running_loop().time
+        patient_until = clock() + PATIENCE_S
         while True:
             try:
                 found = await self.try_once(service, first)
             except RpcError as error:
-                if self._problems.get(service.name) != str(error):
-                    self._problems[service.name] = str(error)
+                self._problems[service.name] = str(error)
+                if clock() > patient_until and told != str(error):
+                    told = str(error)
                     logger.warning("%s: %s; trying again", self.target, error)
                 await asyncio.sleep(backoff.next())
             else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
@@ -76,7 +75,8 @@ class RpcServer:
         """Streams open now."""
         self._host, self._wanted = split_address(listen)
         self._credentials = security.server_credentials(listen)
-        self._server = grpc.aio.server(options=list(SERVER_OPTIONS))
+        self._handlers: list[grpc.GenericRpcHandler] = []
+        self._server: grpc.aio.Server | None = None
 
     def add(self, service: Service[Req, Resp], handler: Callable[..., Awaitable[None]]) -> None:
         """Serve one of the conversations."""
@@ -90,11 +90,14 @@ class RpcServer:
         else:
 
             async def converse(_requests: Any, context: Any) -> None:
-                await self._run(service, handler, context, first=None)
+                # Read before the handler may answer and return: a client whose first message finds
+                # the stream ended does not get to see the answer.
+                first = await context.read()
+                if first is not grpc.aio.EOF:
+                    await self._run(service, handler, context, first=first)
 
             entry = grpc.stream_stream_rpc_method_handler(converse)
-        generic = grpc.method_handlers_generic_handler(package, {method: entry})
-        self._server.add_generic_rpc_handlers((generic,))
+        self._handlers.append(grpc.method_handlers_generic_handler(package, {method: entry}))
 
     async def start(self) -> None:
         """Begin to listen.
@@ -103,19 +106,24 @@ class RpcServer:
             RpcConfigError: the address cannot be bound; says why and what to do.
         """
         self._probe()
+        # Made no earlier: a grpc server has to be stopped in its loop even if it never started.
+        server = self._server = grpc.aio.server(options=list(SERVER_OPTIONS))
+        server.add_generic_rpc_handlers(tuple(self._handlers))
         address = f"[{self._host}]:{self._wanted}" if ":" in self._host else self.listen
         try:
             if self._credentials is None:
-                self.port = self._server.add_insecure_port(address)
+                self.port = server.add_insecure_port(address)
             else:
-                self.port = self._server.add_secure_port(address, self._credentials)
+                self.port = server.add_secure_port(address, self._credentials)
         except RuntimeError:
+            await server.stop(None)
             raise self._cannot_listen("grpc refused it") from None
-        await self._server.start()
+        await server.start()
 
     async def stop(self, grace_s: float = 1.0) -> None:
         """Take no new streams, give the open ones ``grace_s`` to end, then cut them."""
-        await self._server.stop(grace_s)
+        if self._server is not None:
+            await self._server.stop(grace_s)
 
     def _probe(self) -> None:
         """Bind once by hand: grpc does not tell the reason of its failure."""
@@ -127,7 +135,7 @@ class RpcServer:
         except OSError as error:
             reason = "the port is in use"
             if error.errno != errno.EADDRINUSE:
-                reason = os.strerror(error.errno) if error.errno else str(error)
+                reason = str(error.strerror or error)
             raise self._cannot_listen(reason) from None
 
     def _cannot_listen(self, reason: str) -> RpcConfigError:
@@ -142,7 +150,7 @@ class RpcServer:
         handler: Callable[..., Awaitable[None]],
         context: Any,
         *,
-        first: bytes | None,
+        first: bytes,
     ) -> None:
         peer = str(context.peer())
         writing = asyncio.Lock()
@@ -162,11 +170,9 @@ class RpcServer:
             self.streams -= 1
 
 
-async def _incoming(
-    service: Service[Req, Resp], context: Any, first: bytes | None
-) -> AsyncIterator[Req]:
-    if first is not None:
-        yield service.decode_request(first)
+async def _incoming(service: Service[Req, Resp], context: Any, first: bytes) -> AsyncIterator[Req]:
+    yield service.decode_request(first)
+    if service.one_request:
         return
     while (raw := await context.read()) is not grpc.aio.EOF:
         yield service.decode_request(raw)
