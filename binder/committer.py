@@ -40,7 +40,7 @@ from stretto.ledger.types import (
     LedgerUnavailable,
     ReserveReply,
 )
-from stretto.model.unit import Cause, Verdict, VerdictKind
+from stretto.model.unit import Attempt, Cause, Verdict, VerdictKind
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.story import StoryLog
 
@@ -250,7 +250,7 @@ class CommitLoop:
             if verdict.kind is not VerdictKind.COMMITTED:
                 self._conflicts[verdict.cause].inc()
                 text = f"{verdict.kind.name.lower()}: {verdict.cause.name.lower()}"
-                self._stories.note(verdict.unit_id, f"attempt {verdict.attempt}", text)
+                self._stories.note(verdict.unit_id, cause_of(verdict.attempt), text)
         for stream, verdicts in streams.items():
             self.send_verdicts(stream, verdicts)
         for node_uid in settled.drift:
@@ -261,9 +261,8 @@ class CommitLoop:
         assert self.executor is not None
         for reservation in settled.reservations:
             uid = reservation.member.uid
-            attempt = f"attempt {reservation.attempt}"
             text = f"reserved on {reservation.node_name}, proposed by {reservation.shard}"
-            self._stories.note(reservation.unit_id, attempt, text)
+            self._stories.note(reservation.unit_id, cause_of(reservation.attempt), text)
             self.executor.put(self.machine.bindings[uid])
 
     async def _rebuild_after_drift(self) -> None:
@@ -292,3 +291,8 @@ class CommitLoop:
                 pause_s = min(REPAIR_MAX_S, pause_s * 2)
         self.ledger_ok = True
         logger.warning("the ledger is whole again")
+
+
+def cause_of(attempt: Attempt) -> str:
+    """The id that joins the lines of one attempt in the stories of all roles."""
+    return f"attempt {attempt[0]}.{attempt[1]}"

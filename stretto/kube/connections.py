@@ -22,6 +22,9 @@ IDLE_S = 15.0
 """An idle connection older than this is closed; an API server keeps one for more than a minute."""
 
 
+_NEVER = float("inf")
+
+
 class NotOpenedError(OSError):
     """No connection could be opened: nothing was sent."""
 
@@ -102,8 +105,13 @@ class ConnectionPool:
         self._free = limit
         self._idle: list[_Connection] = []
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._busy: set[_Connection] = set()
+        self._busy: dict[_Connection, tuple[float, asyncio.Future[Reply]]] = {}
+        """Connections with a request on them: (deadline, answer)."""
         self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = _NEVER
+        """When deadlines are looked at next. One timer for all: nearly every request is answered in
+        milliseconds, and a timer of its own would cost as much as its headers."""
 
     async def request(self, data: bytes, *, timeout_s: float) -> Reply:
         """Send the bytes of a request and read its answer, all within ``timeout_s``.
@@ -113,9 +121,10 @@ class ConnectionPool:
         """
         deadline = self._loop.time() + timeout_s
         connection = await self._take(deadline)
-        self._busy.add(connection)
         answer = connection.send(data)
-        timer = self._loop.call_at(deadline, _expire, answer)
+        self._busy[connection] = (deadline, answer)
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
         try:
             return await answer
         except BaseException:
@@ -124,7 +133,6 @@ class ConnectionPool:
                 answer.exception()  # seen, even if a cancellation came first
             raise
         finally:
-            timer.cancel()
             self._give_back(connection)
 
     def close(self) -> None:
@@ -132,6 +140,25 @@ class ConnectionPool:
         for connection in (*self._idle, *self._busy):
             connection.close()
         self._idle.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm, self._alarm_at = None, _NEVER
+
+    def _set_alarm(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = self._loop.call_at(at, self._check_deadlines), at
+
+    def _check_deadlines(self) -> None:
+        """End what is late; then sleep until the next deadline of what is on the way now."""
+        self._alarm, self._alarm_at = None, _NEVER
+        now = self._loop.time()
+        for deadline, answer in self._busy.values():
+            if deadline <= now:
+                _expire(answer)
+        later = [deadline for deadline, _ in self._busy.values() if deadline > now]
+        if later:
+            self._set_alarm(min(later))
 
     async def _take(self, deadline: float) -> _Connection:
         if not self._free:
@@ -179,7 +206,7 @@ class ConnectionPool:
         return connection
 
     def _give_back(self, connection: _Connection) -> None:
-        self._busy.discard(connection)
+        del self._busy[connection]
         if connection.usable:
             connection.idle_since = self._loop.time()
             self._idle.append(connection)
