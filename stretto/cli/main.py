@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from stretto.cli.flags import FlagError, add_flags, settings_from
 from stretto.cli.runner import run_role
@@ -28,9 +28,7 @@ shared snapshot, a binder re-checks, reserves in a Redis/Valkey ledger and binds
 Command = Callable[[argparse.Namespace], int]
 
 
-def add_role(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, name: str, text: str
-) -> None:
+def add_role(commands: argparse._SubParsersAction[Parser], *, name: str, text: str) -> None:
     """A subcommand that runs one role until it is told to stop."""
     parser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(command=lambda args: role_command(args, name=name))
@@ -81,7 +79,7 @@ def set_up_logging(settings: object) -> None:
     )
 
 
-def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_run(commands: argparse._SubParsersAction[Parser]) -> None:
     """`stretto run`: all roles on one machine."""
     from stretto.cli.run import RunSettings, run_command
 
@@ -91,7 +89,7 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.set_defaults(command=lambda args: run_command(settings_from(args, RunSettings)))
 
 
-def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
     """`stretto demo`: the main job with a simulated cluster and a real trace."""
     from stretto.cli.demo import DemoSettings, demo_command
 
@@ -101,7 +99,7 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.set_defaults(command=lambda args: demo_command(settings_from(args, DemoSettings)))
 
 
-def add_loadgen(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_loadgen(commands: argparse._SubParsersAction[Parser]) -> None:
     """`stretto loadgen`: create pods on a cluster and report how they were scheduled."""
     text = "create pods (steady, burst, ramp or from a trace) and report how they were scheduled"
     parser = commands.add_parser("loadgen", help=text, description=text)
@@ -115,7 +113,7 @@ def add_loadgen(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.set_defaults(command=command)
 
 
-def add_golden(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_golden(commands: argparse._SubParsersAction[Parser]) -> None:
     """`stretto golden`: check cases of the golden format."""
     text = "check golden cases (decisions of the real kube-scheduler) against the placement code"
     parser = commands.add_parser("golden", help=text, description=text)
@@ -131,10 +129,22 @@ def add_golden(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.set_defaults(command=command)
 
 
+class Parser(argparse.ArgumentParser):
+    """Flags are written out, and a mistake gets one line instead of the usage's many."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Name the mistake and end with code 2."""
+        program = self.prog.split()[0]
+        self.exit(2, f"{program}: {message}; see `{self.prog} --help`\n")
+
+
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; flags of a role are added only when that role is named, since they import its
     settings."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stretto",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,

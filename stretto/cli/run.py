@@ -23,6 +23,7 @@ from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
+from stretto.ledger.client import Ledger
 from stretto.ledger.server import EmbeddedServer
 from stretto.model.errors import OperatorError
 
@@ -209,6 +210,8 @@ async def cluster_uid(settings: RunSettings) -> str:
 async def ledger_url(settings: RunSettings, *, uid: str) -> AsyncIterator[str]:
     """The URL of the given ledger, or of an embedded one that lives as long as the context."""
     if settings.redis_url:
+        # One line from here instead of one from the Binder after the other roles have started.
+        await (await Ledger.open(settings.redis_url, owner=uid)).close()
         yield settings.redis_url
         return
     folder = settings.state_dir / "ledger" / uid
