@@ -34,9 +34,7 @@ async def test_a_pod_written_to_in_flight_is_bound_under_its_new_version(
         await api.all(api.create_pod(f"p-{i}") for i in range(COUNT))
         await until(lambda: proxy.held == COUNT, timeout_s=30, what="binds on their way")
         change = {"metadata": {part: {"touched": "yes"}}}
-        await api.all(
-            api.call("PATCH", f"{PODS}/p-{i}", change, kind=MERGE) for i in range(COUNT)
-        )
+        await api.all(api.call("PATCH", f"{PODS}/p-{i}", change, kind=MERGE) for i in range(COUNT))
         proxy.release()
         await until(lambda: len(proxy.late) == COUNT, timeout_s=20, what="binds answered")
         assert set(proxy.late) == {409}

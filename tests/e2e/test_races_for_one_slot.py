@@ -70,6 +70,5 @@ async def test_exactly_one_of_two_pods_gets_a_slot_in_a_thousand_races(
             await api.call("DELETE", f"{PODS}?fieldSelector=spec.nodeName=", AT_ONCE)
             await api.call("DELETE", PODS, AT_ONCE)
         conflicts = (await stack.metrics("binder")).by_label("stretto_conflicts_total", "cause")
-        print("conflicts", conflicts)
         assert sum(conflicts.values()) > 0
         await stack.settle()

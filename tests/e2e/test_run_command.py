@@ -1,0 +1,195 @@
+"""`stretto run` as an operator sees it: ready, bound, gone; and one clear line for each mistake."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from stretto.ledger.server import EmbeddedServer, find_binary
+from tests.e2e.api import Api
+from tests.e2e.stack import plain_kubeconfig, until
+
+pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(90)]
+
+COMMAND = (sys.executable, "-m", "stretto.cli.main")
+READY_LINE = b"stretto: ready; scheduling pods with schedulerName stretto on 2 shards."
+READY_S = 30
+"""The goal is 5 s on an idle machine; a test that shares its cores waits longer."""
+GONE_S = 10
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Ours, without a ledger or a cluster, and with a state folder of the test's own."""
+    own = {k: v for k, v in os.environ.items() if k not in ("REDIS_URL", "KUBECONFIG")}
+    return own | {"XDG_STATE_HOME": str(folder / "state")}
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A `stretto` command; killed if it is still there at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, *arguments, env=environment(folder),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    lines: list[str]
+
+
+async def ended(folder: Path, *arguments: str) -> Ended:
+    """Run a command that is expected to end by itself."""
+    async with running(folder, *arguments) as process:
+        async with asyncio.timeout(60):
+            out, _ = await process.communicate()
+        assert process.returncode is not None
+        return Ended(process.returncode, out.decode().splitlines())
+
+
+def is_one_clear_line(end: Ended, *words: str) -> None:
+    """A non-zero code, one line that starts with the program's name and holds the words."""
+    assert end.code not in (0, -signal.SIGKILL), end
+    assert len(end.lines) == 1, end.lines
+    assert end.lines[0].startswith("stretto: "), end.lines
+    for word in words:
+        assert word in end.lines[0], (word, end.lines[0])
+
+
+async def test_run_is_ready_binds_pods_and_ends_in_order(api: Api, tmp_path: Path) -> None:
+    await api.create_nodes(3)
+    kubeconfig = str(api.plane.kubeconfig)
+    async with running(tmp_path, "run", "--kubeconfig", kubeconfig) as process:
+        assert process.stdout is not None
+        async with asyncio.timeout(READY_S):
+            line = await process.stdout.readline()
+        assert line.strip() == READY_LINE
+        await api.all(api.create_pod(f"p-{i}") for i in range(20))
+
+        async def bound() -> bool:
+            return await api.bound() == 20
+
+        await until(bound, timeout_s=30, what="all bound")
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(GONE_S):
+            rest = await process.stdout.read()
+            assert await process.wait() == 0, rest
+        assert rest == b""
+
+
+async def test_a_second_run_finds_the_state_of_the_first(api: Api, tmp_path: Path) -> None:
+    await api.create_nodes(2, pods="5")
+    kubeconfig = str(api.plane.kubeconfig)
+    for number in range(2):
+        async with running(tmp_path, "run", "--kubeconfig", kubeconfig, "--shards=1") as process:
+            await api.all(api.create_pod(f"r{number}-{i}") for i in range(5))
+
+            async def bound(wanted: int = 5 * (number + 1)) -> bool:
+                return await api.bound() == wanted
+
+            await until(bound, timeout_s=40, what="all bound")
+            process.send_signal(signal.SIGINT if number else signal.SIGTERM)
+            async with asyncio.timeout(GONE_S):
+                await process.wait()
+            assert process.returncode == 0
+    assert not await api.overcommitted()
+
+
+async def test_an_unknown_flag_is_named(tmp_path: Path) -> None:
+    is_one_clear_line(await ended(tmp_path, "run", "--shard", "2"), "--shard")
+
+
+async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nowhere.yaml")
+    is_one_clear_line(await ended(tmp_path, "run", "--kubeconfig", missing), missing)
+
+
+async def test_an_unreachable_api_server_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # not listening: refuses
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        kubeconfig = plain_kubeconfig(tmp_path, url=url, name="nobody")
+        is_one_clear_line(await ended(tmp_path, "run", "--kubeconfig", str(kubeconfig)), url)
+
+
+async def test_an_unreachable_ledger_is_named(api: Api, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{taken.getsockname()[1]}/0"
+        kubeconfig = str(api.plane.kubeconfig)
+        end = await ended(tmp_path, "run", "--kubeconfig", kubeconfig, "--redis-url", url)
+        is_one_clear_line(end, url.partition("//")[2].partition("/")[0])
+
+
+@pytest.fixture
+async def evicting_redis(tmp_path: Path) -> AsyncIterator[str]:
+    """A server that may throw entries away."""
+    path = tmp_path / "evicting.sock"
+    process = await asyncio.create_subprocess_exec(
+        find_binary(), "--port", "0", "--unixsocket", str(path), "--save", "",
+        "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--dir", str(tmp_path),
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    await until(path.exists, timeout_s=10, what="a server")
+    yield f"unix://{path}"
+    process.terminate()
+    await process.wait()
+
+
+async def test_a_ledger_that_evicts_is_refused(
+    api: Api, tmp_path: Path, evicting_redis: str
+) -> None:
+    kubeconfig = str(api.plane.kubeconfig)
+    end = await ended(tmp_path, "run", "--kubeconfig", kubeconfig, "--redis-url", evicting_redis)
+    is_one_clear_line(end, "allkeys-lru", "noeviction")
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[str]:
+    """A usable ledger."""
+    async with EmbeddedServer(folder=tmp_path / "ledger") as server:
+        yield server.url
+
+
+@pytest.mark.parametrize(
+    ("role", "flag"),
+    [
+        ("dispatcher", "--listen"),
+        ("dispatcher", "--telemetry-listen"),
+        ("binder", "--listen"),
+        ("binder", "--telemetry-listen"),
+        ("shard", "--telemetry-listen"),
+    ],
+)
+async def test_a_port_in_use_is_named(
+    api: Api, tmp_path: Path, ledger: str, role: str, flag: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ports = {"--telemetry-listen": "127.0.0.1:0", flag: address}
+        arguments = [role, "--log-format=text", "--log-level=error"]
+        arguments += [word for item in ports.items() for word in item]
+        if role != "shard":
+            arguments += ["--kubeconfig", str(api.plane.kubeconfig)]
+        if role == "binder":
+            arguments += ["--redis-url", ledger]
+        is_one_clear_line(await ended(tmp_path, *arguments), address)
