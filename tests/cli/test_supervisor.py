@@ -1,0 +1,59 @@
+"""Processes are kept running, a wrong flag ends the attempt, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+
+from stretto.cli.supervisor import Role, RoleError, Supervisor, answers, free_port
+from tests.e2e.stack import until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(60)]
+
+
+def simulator(folder: pathlib.Path, port: int) -> Role:
+    """A role that starts quickly and has a readiness path."""
+    return Role(
+        name="simulator",
+        arguments=["simulator", "--port", str(port)],
+        ready_url=f"http://127.0.0.1:{port}/readyz",
+        log=folder / "simulator.log",
+    )
+
+
+async def test_a_killed_role_comes_back(tmp_path: pathlib.Path) -> None:
+    role = simulator(tmp_path, free_port())
+    supervisor = Supervisor([role])
+    await supervisor.start()
+    try:
+        await supervisor.wait_ready(timeout_s=20)
+        assert role.process is not None
+        first = role.process.pid
+        supervisor.kill("simulator")
+        await until(lambda: role.starts == 2, timeout_s=10, what="a second start")
+        await supervisor.wait_ready(timeout_s=20)
+        assert role.process is not None
+        second = role.process.pid
+        assert second != first
+    finally:
+        await supervisor.stop()
+    assert not answers(role.ready_url)
+    with pytest.raises(ProcessLookupError):
+        os.kill(second, 0)
+
+
+async def test_a_role_that_cannot_start_is_not_started_again(tmp_path: pathlib.Path) -> None:
+    role = simulator(tmp_path, 99_999)
+    supervisor = Supervisor([role])
+    await supervisor.start()
+    try:
+        with pytest.raises(RoleError, match="simulator could not start"):
+            await supervisor.wait_ready(timeout_s=20)
+    finally:
+        await supervisor.stop()
+    assert role.starts == 1
+    text = (tmp_path / "simulator.log").read_text()
+    assert "99999" in text
+    assert "Traceback" not in text
