@@ -176,7 +176,7 @@ def _rate(run: Callable[[], int]) -> float:
     return done / (time.perf_counter() - start)
 
 
-def main(arguments: list[str]) -> int:
+def run(arguments: list[str]) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="bench decide", description=__doc__)
     parser.add_argument("--pods", type=int, default=20_000, help="decisions of each case")
