@@ -127,9 +127,7 @@ class Stack:
 
     def pause(self, name: str, *, on: bool) -> None:
         """SIGSTOP or SIGCONT a role."""
-        process = self.supervisor.roles[name].process
-        assert process is not None, f"{name} does not run"
-        os.kill(process.pid, signal.SIGSTOP if on else signal.SIGCONT)
+        os.kill(self.pid(name), signal.SIGSTOP if on else signal.SIGCONT)
 
     async def ready_again(self, *names: str) -> None:
         """Wait until the named roles (all by default) answer ready."""
@@ -139,6 +137,12 @@ class Stack:
         """The end of a role's log."""
         path = self.folder / "logs" / f"{name}.log"
         return "\n".join(path.read_text().splitlines()[-lines:]) if path.exists() else ""
+
+    def pid(self, name: str) -> int:
+        """The process of a role that runs."""
+        process = self.supervisor.roles[name].process
+        assert process is not None, f"{name} does not run"
+        return process.pid
 
     async def metrics(self, *roles: str) -> Reading:
         """What the named roles count at the moment."""
