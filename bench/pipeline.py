@@ -116,6 +116,8 @@ async def run_once(options: Options, *, events: bool) -> Result:
                 result.problems.append(f"{roles.restarts()} processes had to be started again")
             await asyncio.sleep(1)  # the binder sees the last binds in its watch
             result.problems += await problems_of(client, roles.ledger_url, options)
+            if result.problems:
+                result.problems.append(f"the ends of the logs:\n{roles.last_words()}")
             return result
 
 
@@ -149,7 +151,7 @@ async def watch_progress(client: KubeClient, options: Options, *, events: bool) 
     if not finished:
         result.problems.append(
             f"given up after {STALLED_S:.0f} s without progress: {api['bound']} of {options.pods} "
-            f"bound, {written} events"
+            f"bound, {written} events; requests {requests}"
         )
     return result
 

@@ -60,6 +60,8 @@ class DemoSettings:
             raise ValueError(f"--shards {self.shards}: take 1 to 16")
         if not 5 <= self.span_s <= 3600:
             raise ValueError(f"--span-s {self.span_s:g}: take 5 to 3600")
+        if self.pods < 0:
+            raise ValueError(f"--pods {self.pods}: take 0 (all) or more")
 
 
 def fetch(url: str) -> bytes:
@@ -142,7 +144,12 @@ def load_settings(settings: DemoSettings, demo: Demo) -> LoadSettings:
 
 async def run_demo(settings: DemoSettings, *, stop: asyncio.Event) -> int:
     """Run the main job; 0 only if every invariant held."""
-    (settings.out / "logs").mkdir(parents=True, exist_ok=True)
+    try:
+        (settings.out / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OperatorError(
+            f"--out {settings.out}: {error.strerror}; name a folder that can be written"
+        ) from None
     for old in (settings.out / "logs").glob("*.log"):
         old.unlink()
     with tempfile.TemporaryDirectory(prefix="stretto-demo-") as folder:

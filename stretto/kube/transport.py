@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
@@ -28,6 +29,13 @@ JSON = "application/json"
 WATCHES = 64
 """Connections kept beside the pool for watches; a process has a handful."""
 _TARGET = re.compile(r"/[!-~]*\Z")
+
+
+class _Headers(NamedTuple):
+    """The headers of a request that depend on it; in both forms, made once per kind of request."""
+
+    fields: dict[str, str]
+    lines: str
 
 
 class Transport:
@@ -49,6 +57,8 @@ class Transport:
         )
         self._server_name = config.configuration.tls_server_name
         self._proxy = config.configuration.proxy
+        self._kinds: dict[tuple[str, str], _Headers] = {}
+        """By authorization and content type; a new token empties it."""
         self._session: aiohttp.ClientSession | None = None
         self._pool: ConnectionPool | None = None
 
@@ -118,14 +128,14 @@ class Transport:
         self,
         method: str,
         target: str,
-        headers: dict[str, str],
+        headers: _Headers,
         data: bytes | None,
         timeout_s: float,
     ) -> Response:
         assert self._pool is not None, "the client is not open"
         # What is written to the connection as it is must not contain a line's end or a space.
         assert _TARGET.match(target), f"not a request target: {target[:100]!r}"
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        lines = headers.lines
         if data is not None or method == "POST":
             lines += f"Content-Length: {len(data or b'')}\r\n"
         head = f"{method} {target} HTTP/1.1\r\n{self._fixed}{lines}\r\n".encode("ascii")
@@ -136,7 +146,7 @@ class Transport:
         self,
         method: str,
         target: str,
-        headers: dict[str, str],
+        headers: _Headers,
         data: bytes | None,
         timeout_s: float,
     ) -> Response:
@@ -185,7 +195,7 @@ class Transport:
         self,
         method: str,
         target: str,
-        headers: dict[str, str],
+        headers: _Headers,
         data: bytes | None,
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.client._RequestContextManager:
@@ -194,21 +204,27 @@ class Transport:
             method,
             URL(self._base[: len(self._base) - len(self._root)] + target, encoded=True),
             data=data,
-            headers=headers,
+            headers=headers.fields,
             timeout=timeout,
             allow_redirects=False,
             server_hostname=self._server_name,
             proxy=self._proxy,
         )
 
-    def _headers(self, data: bytes | None, content_type: str, fresh: bool) -> dict[str, str]:
-        headers = {}
-        authorization = self.config.authorization(fresh=fresh)
-        if authorization:
-            headers["Authorization"] = authorization
-        if data is not None:
-            headers["Content-Type"] = content_type
-        return headers
+    def _headers(self, data: bytes | None, content_type: str, fresh: bool) -> _Headers:
+        key = (self.config.authorization(fresh=fresh), content_type if data is not None else "")
+        found = self._kinds.get(key)
+        if found is None:
+            if any(key[0] != authorization for authorization, _ in self._kinds):
+                self._kinds.clear()
+            fields = {
+                name: value
+                for name, value in zip(("Authorization", "Content-Type"), key, strict=True)
+                if value
+            }
+            lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+            found = self._kinds[key] = _Headers(fields, lines)
+        return found
 
     def _refuse_stream(self, answer: Response, path: str) -> None:
         if answer.status == 410:

@@ -3,7 +3,6 @@ server."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -24,21 +23,22 @@ class Usage:
     """A counter per :class:`Call`; monotone, read by metrics and tests."""
 
     def __init__(self) -> None:
-        self._calls: Counter[Call] = Counter()
+        self._calls: dict[tuple[str, str, int], int] = {}
 
     def add(self, verb: str, resource: str, code: int) -> None:
         """Count one request."""
-        self._calls[Call(verb, resource, code)] += 1
+        key = (verb, resource, code)
+        self._calls[key] = self._calls.get(key, 0) + 1
 
     def snapshot(self) -> dict[Call, int]:
         """The counts so far."""
-        return dict(self._calls)
+        return {Call(*key): count for key, count in self._calls.items()}
 
     def total(self, verb: str = "", resource: str = "") -> int:
         """How many requests match; an empty word matches all."""
         return sum(
             count
-            for call, count in self._calls.items()
+            for call, count in self.snapshot().items()
             if verb in ("", call.verb) and resource in ("", call.resource)
         )
 

@@ -36,7 +36,6 @@ from redis.exceptions import (
     NoScriptError,
     RedisError,
     ResponseError,
-    TimeoutError,  # noqa: A004
 )
 
 from stretto.ledger.requests import (
@@ -112,6 +111,7 @@ class Ledger:
         *,
         url: str,
         owner: str,
+        timeout_s: float = CALL_TIMEOUT_S,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
         self._server = server
@@ -119,6 +119,7 @@ class Ledger:
         self.where = safe_url(url)
         self.owner = owner
         self._keys = {part: f"{{stretto:{owner}}}:{part}".encode() for part in PARTS}
+        self._timeout_s = timeout_s
         self._first_pause_s = first_pause_s
         self._names = Names()
         self._epoch = 0
@@ -150,7 +151,7 @@ class Ledger:
         try:
             server = redis.asyncio.Redis.from_url(
                 url,
-                socket_timeout=timeout_s,
+                socket_timeout=None,  # ours is one for the whole exchange, and cheaper
                 socket_connect_timeout=timeout_s,
                 retry=Retry(NoBackoff(), 0),
                 protocol=2,
@@ -159,7 +160,7 @@ class Ledger:
             raise LedgerRefused(
                 f"--redis-url {safe_url(url)}: {error}; use redis://host:port/db or unix://path"
             ) from None
-        ledger = cls(server, url=url, owner=owner, first_pause_s=first_pause_s)
+        ledger = cls(server, url=url, owner=owner, timeout_s=timeout_s, first_pause_s=first_pause_s)
         try:
             await ledger._check_server()
         except BaseException:
@@ -176,7 +177,8 @@ class Ledger:
 
     async def _check_server(self) -> None:
         try:
-            info: dict[str, Any] = await self._server.info()
+            async with asyncio.timeout(self._timeout_s):
+                info: dict[str, Any] = await self._server.info()
         except (RedisError, OSError) as error:
             # While a connection is made, redis-py wraps what the server answers.
             if isinstance(error.__cause__ or error, REFUSALS):
@@ -197,7 +199,8 @@ class Ledger:
             )
 
     def _silent(self, error: BaseException) -> str:
-        return f"the ledger at {self.where} does not answer ({error})"
+        why = str(error) or f"nothing within {self._timeout_s:g} s"
+        return f"the ledger at {self.where} does not answer ({why})"
 
     # ------------------------------------------------------------------------------ the script
     def _pack(self, operation: str, *arguments: Any) -> bytes:
@@ -221,12 +224,13 @@ class Ledger:
         """Run the script once; NOSCRIPT loads it."""
         began = time.perf_counter()
         try:
-            try:
-                return await self._exchange(packed)
-            except NoScriptError:
-                await self._server.script_load(SCRIPT)
-                return await self._exchange(packed)
-        except (ConnectionError, TimeoutError, OSError) as error:
+            async with asyncio.timeout(self._timeout_s):
+                try:
+                    return await self._exchange(packed)
+                except NoScriptError:
+                    await self._server.script_load(SCRIPT)
+                    return await self._exchange(packed)
+        except (ConnectionError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
         except ResponseError as error:
             text = f"the ledger at {self.where} refuses a call: {error}"
@@ -375,16 +379,24 @@ class Ledger:
     async def _records(
         self, part: str, decoder: Callable[[bytes], list[Any]]
     ) -> AsyncIterator[tuple[str, list[Any]]]:
-        try:
-            async for field, value in self._server.hscan_iter(self._keys[part], count=SCAN_COUNT):
+        key, cursor = self._keys[part], 0
+        while True:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    reply: Any = await self._server.hscan(key, cursor, count=SCAN_COUNT)
+                    cursor, page = reply
+            except (RedisError, OSError) as error:
+                raise LedgerUnavailable(self._silent(error)) from None
+            for field, value in page.items():
                 yield field.decode(), decoder(value)
-        except (RedisError, OSError) as error:
-            raise LedgerUnavailable(self._silent(error)) from None
+            if not cursor:
+                return
 
     async def load_names(self) -> None:
         """Learn the resource names of an existing ledger without taking it: to look only."""
         try:
-            raw: Any = await self._server.hget(self._keys["meta"], "names")
+            async with asyncio.timeout(self._timeout_s):
+                raw: Any = await self._server.hget(self._keys["meta"], "names")
         except (RedisError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
         self._names = Names(msgspec.json.decode(raw, type=list[str]) if raw else ())

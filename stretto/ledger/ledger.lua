@@ -73,15 +73,36 @@ local function slot(node, rid)
   for i = 2, #node, 4 do if node[i] == rid then return i end end
 end
 
--- The rid of `lines` that does not fit on `node`, or nil.
-local function misfit(node, lines)
-  for i = 1, #lines, 2 do
-    local amount = lines[i + 1]
+-- Takes room on `node` for `lines` {rid, amount, where its slot was last}*; or takes none and returns the rid that does
+-- not fit. Nodes mostly list their resources alike, so that the last slot is mostly the right one.
+local function take(node, lines)
+  for i = 1, #lines, 3 do
+    local rid, amount, at = lines[i], lines[i + 1], lines[i + 2]
     if amount > 0 then
+      if node[at] ~= rid then
+        at = slot(node, rid)
+        if at then lines[i + 2] = at end
+      end
+      local sum = at and node[at + 2] + amount
+      if not at or sum > MAX or sum + node[at + 3] > node[at + 1] then
+        for back = 1, i - 3, 3 do
+          if lines[back + 1] > 0 then
+            local undo = slot(node, lines[back])
+            node[undo + 2] = node[undo + 2] - lines[back + 1]
+          end
+        end
+        return rid
+      end
+      node[at + 2] = sum
+    end
+  end
+end
+
+local function give_back(node, lines)
+  for i = 1, #lines, 3 do
+    if lines[i + 1] > 0 then
       local at = slot(node, lines[i])
-      if not at then return lines[i] end
-      local sum = node[at + 2] + amount
-      if sum > MAX or sum + node[at + 3] > node[at + 1] then return lines[i] end
+      node[at + 2] = node[at + 2] - lines[i + 1]
     end
   end
 end
@@ -93,13 +114,6 @@ local function ensure(node, rid)
     node[at], node[at + 1], node[at + 2], node[at + 3] = rid, 0, 0, 0
   end
   return at
-end
-
-local function book(node, lines, first, sign)
-  for i = first, #lines, 2 do
-    local at = ensure(node, lines[i])
-    node[at + 2] = node[at + 2] + sign * lines[i + 1]
-  end
 end
 
 local function unused(node)
@@ -179,7 +193,7 @@ end
 -- -------------------------------------------------------------------------------------------------- reserve
 if operation == 'reserve' then
   -- ARGV[5]: msgpack {units, members, nodes, then per unit: attempt epoch, number, members, (node index, lines index)*}
-  -- ARGV[6]: msgpack list of lines {rid, amount}*. From ARGV[7] on: node uids; (unit, its record if granted)*;
+  -- ARGV[6]: msgpack list of lines {rid, amount, 2 at first}*. From ARGV[7] on: node uids; (unit, its record if granted)*;
   -- (pod, its record)*, packed by the client, because this script holds up everybody.
   local numbers, all_lines = unpack_message(ARGV[5]), unpack_message(ARGV[6])
   local unit_count, member_count, node_count = numbers[1], numbers[2], numbers[3]
@@ -240,13 +254,11 @@ if operation == 'reserve' then
       if node[1] ~= 0 then return FLAGGED, node_ids[numbers[i]], 0 end
     end
     for i = at, at + 2 * count - 2, 2 do
-      local node, lines = nodes[numbers[i]], all_lines[numbers[i + 1]]
-      local rid = misfit(node, lines)
+      local rid = take(nodes[numbers[i]], all_lines[numbers[i + 1]])
       if rid then
-        for back = at, i - 2, 2 do book(nodes[numbers[back]], all_lines[numbers[back + 1]], 1, -1) end
+        for back = at, i - 2, 2 do give_back(nodes[numbers[back]], all_lines[numbers[back + 1]]) end
         return NO_FIT, node_ids[numbers[i]], rid
       end
-      book(node, lines, 1, 1)
     end
   end
 
@@ -343,7 +355,12 @@ if operation == 'transition' then
     local record = unpack_message(string.sub(pods[uid], 2))
     local node = nodes[record[1]]
     if node then
-      book(node, record, 7, -1)
+      for i = 7, #record, 2 do
+        if record[i + 1] > 0 then
+          local at = slot(node, record[i])
+          node[at + 2] = node[at + 2] - record[i + 1]
+        end
+      end
       dirty_nodes[record[1]] = true
     end
     pods[uid] = nil

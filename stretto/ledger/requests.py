@@ -108,6 +108,7 @@ class ReserveRequest:
         self._by_identity: dict[int, _Amounts] = {}
         self._by_value: dict[Lines, _Amounts] = {}
         self.lines: list[list[int]] = []
+        """(number, amount, the script's own field)*, flat."""
         self.nodes: dict[str, int] = {}
         """Node uid → its index from 1."""
         self.numbers: list[int] = [0, 0, 0]
@@ -127,7 +128,8 @@ class ReserveRequest:
             index = len(self.lines) + 1
             amounts = _Amounts(lines, self._names, index=index, epoch=self._epoch)
             self._by_value[lines] = amounts
-            self.lines.append(amounts.numbers)
+            pairs = zip(amounts.numbers[::2], amounts.numbers[1::2], strict=True)
+            self.lines.append([field for rid, amount in pairs for field in (rid, amount, 2)])
         self._by_identity[id(lines)] = amounts
         return amounts
 

@@ -61,24 +61,28 @@ def ensure(node: Record, rid: int) -> int:
     return at
 
 
-def misfit(node: Record, lines: Sequence[int]) -> int:
-    """The resource of ``lines`` (pairs) that does not fit, 0 if all do."""
-    for rid, amount in zip(lines[::2], lines[1::2], strict=True):
-        if amount <= 0:
+def take(node: Record, lines: Sequence[int]) -> int:
+    """Take room for the lines (pairs); or take none and return the resource that does not fit."""
+    for at in range(0, len(lines), 2):
+        rid, amount = lines[at : at + 2]
+        place = slot(node, rid)
+        if not amount:
             continue
-        at = slot(node, rid)
-        if at is None:
+        total = node[place + 2] + amount if place is not None else 0
+        if place is None or total > MAX_AMOUNT or total + node[place + 3] > node[place + 1]:
+            give_back(node, lines[:at])
             return rid
-        total = node[at + 2] + amount
-        if total > MAX_AMOUNT or total + node[at + 3] > node[at + 1]:
-            return rid
+        node[place + 2] = total
     return 0
 
 
-def book(node: Record, lines: Sequence[int], sign: int) -> None:
-    """Add (or take back) the lines to the node's used sums."""
+def give_back(node: Record, lines: Sequence[int]) -> None:
+    """Undo :func:`take`."""
     for rid, amount in zip(lines[::2], lines[1::2], strict=True):
-        node[ensure(node, rid) + 2] += sign * amount
+        if amount:
+            place = slot(node, rid)
+            assert place is not None, "what was taken has a place"
+            node[place + 2] -= amount
 
 
 def unused(node: Record) -> bool:
@@ -223,16 +227,15 @@ class LedgerTwin:
                 return [int(ReserveKind.NODE_MISSING), member.node_uid, 0]
             if node[0]:
                 return [int(ReserveKind.FLAGGED), member.node_uid, 0]
-        booked: list[tuple[str, list[int]]] = []
+        taken: list[tuple[str, list[int]]] = []
         for member in unit.members:
             lines = request.numbers_of(member.lines)
-            rid = misfit(nodes[member.node_uid], lines)
+            rid = take(nodes[member.node_uid], lines)
             if rid:
-                for node_uid, taken in booked:
-                    book(nodes[node_uid], taken, -1)
+                for node_uid, earlier in taken:
+                    give_back(nodes[node_uid], earlier)
                 return [int(ReserveKind.NO_FIT), member.node_uid, rid]
-            book(nodes[member.node_uid], lines, 1)
-            booked.append((member.node_uid, lines))
+            taken.append((member.node_uid, lines))
         return []
 
     def transition(self, ops: Sequence[LedgerOp]) -> list[bool]:
@@ -297,7 +300,7 @@ class LedgerTwin:
         record = self.store.pods.pop(uid)
         node = self.store.nodes.get(record[1])
         if node is not None:
-            book(node, record[7:], -1)
+            give_back(node, record[7:])
 
     def _drop_unused(self) -> None:
         nodes = self.store.nodes

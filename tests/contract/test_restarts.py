@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.timeout(60)]
 
 async def becomes(true: Callable[[], bool]) -> bool:
     async with asyncio.timeout(10):
-        while not true():  # noqa: ASYNC110 - nothing signals it
+        while not true():
             await asyncio.sleep(0.05)
     return True
 

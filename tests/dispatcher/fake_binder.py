@@ -23,7 +23,7 @@ BINDER = 40
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 (the test looks from outside)
+        while not condition():
             await asyncio.sleep(0.005)
 
 

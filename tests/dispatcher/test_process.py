@@ -100,7 +100,7 @@ class World:
 async def eventually(read: Callable[[], Awaitable[Any]]) -> Any:
     """What ``read`` gives once that is not empty."""
     async with asyncio.timeout(5):
-        while not (found := await read()):  # noqa: ASYNC110 (the test looks from outside)
+        while not (found := await read()):
             await asyncio.sleep(0.01)
     return found
 

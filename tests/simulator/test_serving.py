@@ -67,7 +67,7 @@ async def until(client: KubeClient, path: str, phase: str) -> dict[str, Any]:
 
 async def until_gone(client: KubeClient, path: str) -> None:
     async with asyncio.timeout(5):
-        while (await client.get(path)).status != 404:  # noqa: ASYNC110 - it is another's
+        while (await client.get(path)).status != 404:
             await asyncio.sleep(0.01)
 
 
