@@ -15,7 +15,7 @@ from tests.e2e.api import Api, node_of, scheduled_condition
 from tests.e2e.stack import Stack, StackSettings, until
 from tests.kube_env.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(240)]
 
 NAMESPACE = "stretto"
 IDLE_S = 3.0
@@ -72,7 +72,8 @@ async def decided_without_overcommitment(api: Api) -> None:
     async def decided() -> bool:
         return all(scheduled_condition(pod) for pod in await api.pods())
 
-    await until(decided, timeout_s=40, what="every pod bound or told why not")
+    # A unit that a shard does not answer goes to another one after a minute at the latest.
+    await until(decided, timeout_s=100, what="every pod bound or told why not")
     assert await api.bound() < 81
     assert not await api.overcommitted()
 
