@@ -163,7 +163,8 @@ class CommitLoop:
                 await self.round()
             finally:
                 self._busy = False
-            if self._proposals or self.machine.ops or self._rebases:
+            more = self._proposals and self._fresh()  # else they wait for the watches' next word
+            if more or self.machine.ops or self._rebases:
                 self._wake.set()
 
     async def round(self) -> None:

@@ -1,0 +1,271 @@
+"""The Binder's shells around a ledger twin and the simulated API server over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from binder.commit import Incoming
+from binder.committer import CommitLoop
+from binder.executor import Executor
+from binder.machine import Machine
+from binder.publisher import Publisher
+from binder.recovery import Opening, Repair
+from binder.watches import Watches
+from stretto.kube.client import KubeClient
+from stretto.kube.config import KubeConfig
+from stretto.ledger.twin import LedgerTwin, TwinStore
+from stretto.ledger.types import (
+    InstallReply,
+    LedgerEntry,
+    LedgerMember,
+    LedgerOp,
+    LedgerUnit,
+    NodeAccount,
+    ReserveReply,
+)
+from stretto.model.objects import decode_pod
+from stretto.model.shaping import ShapeMaker
+from stretto.model.unit import Attempt, Member, PodUid, Proposal, Unit, UnitId, Verdict
+from stretto.placement.profiles import Profiles
+from stretto.simulator.cluster import SimulatedCluster
+from stretto.simulator.settings import KubeletMode, SimulatorSettings
+from stretto.telemetry.binder_metrics import BinderMetrics
+from stretto.telemetry.story import StoryLog
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def node_manifest(name: str) -> dict[str, Any]:
+    """A node of four cpus."""
+    room = {"cpu": "4", "memory": "32Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"capacity": room, "allocatable": room},
+    }
+
+
+def pod_manifest(name: str, *, scheduler: str = "stretto") -> dict[str, Any]:
+    """A pod that asks for a little."""
+    requests = {"cpu": "100m", "memory": "64Mi"}
+    image = "registry.example/app:1"
+    container = {"name": "c", "image": image, "resources": {"requests": requests}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulerName": scheduler, "containers": [container]},
+    }
+
+
+class TwinLedger:
+    """The twin with the client's manners; ``fail`` holds errors that the next calls raise."""
+
+    def __init__(self, store: TwinStore | None = None) -> None:
+        self.twin = LedgerTwin(store=store)
+        self.fail: list[Exception] = []
+        self.calls: list[str] = []
+
+    async def _enter(self, name: str) -> None:
+        await asyncio.sleep(0)
+        self.calls.append(name)
+        if self.fail:
+            raise self.fail.pop(0)
+
+    async def install(self, epoch: int, *, force_rebuild: bool = False) -> InstallReply:
+        await self._enter("install")
+        return self.twin.install(epoch, force_rebuild=force_rebuild)
+
+    async def reserve(self, units: Sequence[LedgerUnit]) -> list[ReserveReply]:
+        await self._enter("reserve")
+        return self.twin.reserve(units)
+
+    async def transition(self, ops: Sequence[LedgerOp]) -> list[bool]:
+        await self._enter("transition")
+        return self.twin.transition(ops)
+
+    async def set_nodes(self, changes: Sequence[NodeAccount], removed: Iterable[str] = ()) -> None:
+        await self._enter("nodes")
+        self.twin.set_nodes(changes, removed)
+
+    async def opened(self) -> None:
+        await self._enter("opened")
+        self.twin.opened()
+
+    async def rebuild(
+        self, *, nodes: Sequence[NodeAccount], entries: Iterable[LedgerEntry]
+    ) -> None:
+        await self._enter("rebuild")
+        self.twin.install(self.twin.store.meta["epoch"], force_rebuild=True)
+        self.twin.set_nodes(nodes)
+        self.twin.transition([adoption_of(entry) for entry in entries])
+        self.twin.opened()
+
+    async def entries(self, *, open_only: bool = False) -> list[LedgerEntry]:
+        return self.twin.entries(open_only=open_only)
+
+    async def node_sums(self) -> dict[str, dict[str, int]]:
+        return self.twin.node_sums()
+
+
+def adoption_of(entry: LedgerEntry) -> LedgerOp:
+    member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
+    return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)
+
+
+class Rig:
+    """One Binder incarnation, by hand: :meth:`open`, then :meth:`start` its loops."""
+
+    def __init__(self, client: KubeClient, *, epoch: int, store: TwinStore | None = None) -> None:
+        self.client = client
+        self.epoch = epoch
+        self.ledger = TwinLedger(store)
+        ledger: Any = self.ledger
+        self.machine = Machine(epoch=epoch, profiles=Profiles.default(("stretto",)))
+        self.publisher = Publisher(self.machine, log_bytes=1 << 20)
+        self.repair = Repair(self.machine, ledger)
+        self.may_act = True
+        self.fresh = True
+        self.verdicts: list[Verdict] = []
+        self.published_at: list[int] = []
+        """The log's sequence when each batch of verdicts was sent."""
+        metrics = BinderMetrics()
+        self.commits = CommitLoop(
+            self.machine,
+            ledger,
+            publisher=self.publisher,
+            events=None,
+            repair=self.repair,
+            may_act=lambda: self.may_act,
+            fresh=lambda: self.fresh,
+            metrics=metrics,
+            stories=StoryLog(100),
+            batch=64,
+            linger_s=0.0,
+            reservations_waiting=4,
+        )
+        self.commits.send_verdicts = self._verdicts
+        self.executor = self.commits.executor = Executor(
+            self.machine,
+            client,
+            workers=4,
+            may_act=lambda: self.may_act,
+            changed=self.commits.changed,
+            rebase=self.commits.rebase,
+            metrics=metrics,
+        )
+        self.watches = Watches(
+            self.machine,
+            client,
+            changed=self.commits.changed,
+            resolve=lambda binding: self.executor.put(binding, binding.withdraw()),
+        )
+        self.opening = Opening(
+            self.machine, ledger, client, executor=self.executor, scheduler_names=("stretto",)
+        )
+        self.tasks: list[asyncio.Task[None]] = []
+        self._maker = ShapeMaker()
+        self._attempts = 0
+
+    def _verdicts(self, stream: int, verdicts: list[Verdict]) -> None:
+        self.verdicts += verdicts
+        self.published_at.append(self.publisher.log.sequence)
+
+    async def open(self, *, clean: bool = False) -> InstallReply:
+        """Everything up to "open"."""
+        found = await self.prepare(clean=clean)
+        await self.lists()
+        await self.opening.finish(self.watches.bound_names or {})
+        self.commits.publish()
+        return found
+
+    async def prepare(self, *, clean: bool = False) -> InstallReply:
+        found = await self.ledger.install(self.epoch)
+        await self.opening.prepare(found, clean=clean)
+        return found
+
+    async def lists(self) -> None:
+        """Begin to watch; wait for the lists."""
+        self.tasks.append(asyncio.create_task(self.watches.run()))
+        self.watches.begin.set()
+        await self.watches.synced.wait()
+
+    def start(self) -> None:
+        """Commit and bind."""
+        self.tasks.append(asyncio.create_task(self.commits.run()))
+        self.tasks.append(asyncio.create_task(self.executor.run()))
+
+    async def stop(self) -> None:
+        """As a crash would: nothing is finished."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def proposal(self, name: str, node: str) -> Incoming:
+        """A shard's proposal for a pod as it is now."""
+        pod = decode_pod((await self.client.get_pod("default", name)).body)
+        meta, cluster = pod.metadata, self.machine.cluster
+        self._attempts += 1
+        version = int(meta.resource_version)
+        member = Member(PodUid(meta.uid), meta.namespace, meta.name, version, 1)
+        unit = Unit(UnitId(meta.uid), Attempt(1, self._attempts), (member,))
+        node_id = cluster.nodes[cluster.node_uid_of(node)].node_id
+        shape = self._maker.shape_of(pod, label_keys=cluster.label_keys)
+        return Incoming("shard-1", 1, self.epoch, Proposal(unit, (node_id,)), (shape,))
+
+    async def reserve(self, name: str, node: str) -> None:
+        """Commit without binding, as if the crash came before the POST."""
+        incoming = await self.proposal(name, node)
+        accounts, removed = self.machine.accounts()
+        await self.ledger.set_nodes(accounts, removed)
+        batch = self.machine.take([incoming])
+        settled = self.machine.settle(batch, await self.ledger.reserve(batch.units))
+        assert settled.reservations, settled.verdicts
+        self.commits.publish()
+
+
+@contextlib.asynccontextmanager
+async def simulated(nodes: int = 2) -> AsyncIterator[tuple[SimulatedCluster, KubeClient]]:
+    """A simulated API server with nodes n1 … of four cpus, and a client."""
+    async with (
+        SimulatedCluster(SimulatorSettings(kubelet=KubeletMode.OFF)) as cluster,
+        KubeClient(KubeConfig.from_url(cluster.url)) as client,
+    ):
+        for number in range(1, nodes + 1):
+            answer = await client.post("/api/v1/nodes", node_manifest(f"n{number}"))
+            assert answer.ok, answer.text
+        yield cluster, client
+
+
+async def create(client: KubeClient, name: str, *, scheduler: str = "stretto") -> dict[str, Any]:
+    """A pending pod."""
+    answer = await client.post(PODS, pod_manifest(name, scheduler=scheduler))
+    assert answer.ok, answer.text
+    return msgspec.json.decode(answer.body, type=dict[str, Any])
+
+
+async def delete(client: KubeClient, name: str) -> None:
+    """Remove a pod at once; no kubelet is there to end it."""
+    answer = await client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+    assert answer.ok, answer.text
+
+
+async def pod_of(client: KubeClient, name: str) -> dict[str, Any]:
+    """A pod as it is."""
+    answer = await client.get_pod("default", name)
+    assert answer.ok, answer.text
+    return msgspec.json.decode(answer.body, type=dict[str, Any])
+
+
+async def until(condition: Callable[[], Any], what: str, *, timeout_s: float = 8.0) -> None:
+    """Wait for a condition; fail with ``what`` when the time is over."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, f"never: {what}"
+        await asyncio.sleep(0.01)
