@@ -59,6 +59,8 @@ class Result:
     cpu_s: dict[str, float] = field(default_factory=dict)
     conflicts: int = 0
     events: int = 0
+    dropped: int = 0
+    """Events that the binder dropped because its queue was full, as it counts them itself."""
     events_trail_s: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -110,7 +112,7 @@ async def run_once(options: Options, *, events: bool) -> Result:
             await asyncio.sleep(2)  # the binder lists nodes, the shards follow it
             meter = CpuMeter({**roles.pids(), "simulator": [pid]})
             await roles.begin()
-            result = await watch_progress(client, options, events=events)
+            result = await watch_progress(client, roles, options, events=events)
             result.cpu_s = meter.used({**roles.pids(), "simulator": [pid]})
             if roles.restarts():
                 result.problems.append(f"{roles.restarts()} processes had to be started again")
@@ -127,8 +129,11 @@ async def stats_of(client: KubeClient) -> dict[str, Any]:
     return stats
 
 
-async def watch_progress(client: KubeClient, options: Options, *, events: bool) -> Result:
-    """Poll until every pod is bound (and has its event), or nothing moves any more."""
+async def watch_progress(
+    client: KubeClient, roles: Roles, options: Options, *, events: bool
+) -> Result:
+    """Poll until every pod is bound (and its event written or dropped), or nothing moves any
+    more."""
     done, moved_at = (0, 0), time.monotonic()
     while True:
         await asyncio.sleep(POLL_S)
@@ -138,7 +143,9 @@ async def watch_progress(client: KubeClient, options: Options, *, events: bool) 
         written = sum(n for key, n in requests.items() if key.startswith("POST events 201"))
         if (api["bound"], written) != done:
             done, moved_at = (api["bound"], written), now
-        finished = api["bound"] >= options.pods and (written >= options.pods or not events)
+        dropped = await roles.events_dropped() if events else 0
+        told = written + dropped >= options.pods or not events
+        finished = told and api["bound"] >= options.pods
         if finished or now - moved_at > STALLED_S:
             break
     result = Result(
@@ -146,6 +153,7 @@ async def watch_progress(client: KubeClient, options: Options, *, events: bool) 
         seconds=api["last_bind_s"] - api["first_bind_s"],
         conflicts=sum(n for key, n in requests.items() if key.startswith("POST pods/binding 4")),
         events=written,
+        dropped=dropped,
         events_trail_s=max(0.0, moved_at - api["last_bind_s"]) if events else 0.0,
     )
     if not finished:
@@ -240,7 +248,10 @@ def print_row(name: str, result: Result, *, goal: int) -> None:
         f"{result.conflicts:>11}{costs}"
     )
     if result.events:
-        print(f"{'':12}{result.events:,} events, the last {result.events_trail_s:.1f} s behind")
+        print(
+            f"{'':12}{result.events:,} events written, {result.dropped:,} dropped at the queue's "
+            f"bound, the last {result.events_trail_s:.1f} s behind"
+        )
     for problem in result.problems:
         print(f"{'':12}PROBLEM: {problem}")
     if not result.problems:

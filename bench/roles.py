@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Self
+
+import aiohttp
 
 from stretto.cli.run import Ports, RunSettings, roles_of
 from stretto.cli.supervisor import Supervisor
@@ -27,6 +30,7 @@ class Roles:
     ) -> None:
         self._server = EmbeddedServer(folder=folder / "ledger")
         self._events = events
+        self._ports = Ports()
         self.logs = folder / "logs"
         self._settings = RunSettings(
             kubeconfig=kubeconfig,
@@ -39,7 +43,7 @@ class Roles:
 
     async def __aenter__(self) -> Self:
         await self._server.__aenter__()
-        roles = roles_of(self._settings, redis_url=self._server.url, ports=Ports())
+        roles = roles_of(self._settings, redis_url=self._server.url, ports=self._ports)
         for role in roles:
             if role.name == "binder" and not self._events:
                 role.arguments.append("--no-events")
@@ -60,6 +64,15 @@ class Roles:
             await self._supervisor.wait_ready(timeout_s=READY_S)
         except OperatorError as error:
             raise OperatorError(f"{error}\n{self.last_words()}") from error
+
+    async def events_dropped(self) -> int:
+        """Events that did not fit into the binder's queue, by its own count."""
+        url = f"http://127.0.0.1:{self._ports.binder_http}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as reply:
+            text = await reply.text()
+        found = re.search(r"^stretto_events_dropped_total ([0-9.e+]+)$", text, re.MULTILINE)
+        assert found, f"{url} has no stretto_events_dropped_total"
+        return int(float(found[1]))
 
     def last_words(self) -> str:
         """The end of every log."""
