@@ -26,10 +26,11 @@ import uvloop
 
 from bench.machine import CpuMeter, conditions
 from bench.roles import Roles
-from stretto.cli.supervisor import die_with_parent, free_port
+from stretto.cli.supervisor import free_port
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.ledger.client import Ledger
+from stretto.ledger.server import die_with_parent
 from stretto.simulator.amounts import pod_amounts
 
 GOAL = 4_000

@@ -28,9 +28,9 @@ import uvloop
 
 from bench.machine import CpuMeter, conditions
 from bench.roles import Roles
-from stretto.cli.supervisor import die_with_parent
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
+from stretto.ledger.server import die_with_parent
 from stretto.simulator.population import node_bodies, pod_bodies
 from stretto.simulator.settings import SimulatorSettings
 from tests.kube_env import binaries

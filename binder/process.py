@@ -12,7 +12,6 @@ import asyncio
 import gc
 import itertools
 import logging
-import os
 from typing import Any
 
 import msgspec
@@ -29,8 +28,8 @@ from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.errors import KubeRefused
 from stretto.kube.events import EventWriter
-from stretto.kube.lease import LeaseSettings, Tenure
-from stretto.kube.lease_keeper import LeaseKeeper
+from stretto.kube.leadership import Leadership, cancelled
+from stretto.kube.lease import Tenure
 from stretto.ledger.client import Ledger
 from stretto.placement.profiles import Profiles
 from stretto.rpc.security import Security
@@ -41,7 +40,6 @@ from stretto.telemetry.story import StoryLog
 
 logger = logging.getLogger(__name__)
 
-LOST_EXIT_CODE = 1
 DRAIN_S = 5.0
 SETTLE_S = 2.0
 """After the last answer: for the watch to show the binds, and for the ledger to hear of it."""
@@ -65,21 +63,14 @@ class BinderProcess:
         self._ledger = ledger
         self._metrics = BinderMetrics(api=client.usage.snapshot)
         self._stories = StoryLog()
-        self._security = Security(
-            insecure=settings.insecure,
-            certificate=settings.tls_certificate,
-            key=settings.tls_key,
-            authority=settings.tls_authority,
-        )
-        self._rpc = RpcServer(settings.listen, security=self._security)
-        self._server = BinderServer(leader=self._leader, metrics=self._metrics)
+        self._leadership = Leadership(client, settings)
+        self._rpc = RpcServer(settings.listen, security=Security.of(settings))
+        self._server = BinderServer(leader=self._leadership.leader, metrics=self._metrics)
         add_follow(self._rpc, self._server.follow)
         add_propose(self._rpc, self._server.propose)
         add_outcomes(self._rpc, self._server.outcomes)
-        self._keeper = LeaseKeeper(client, self._lease_settings())
         self._parts: Parts | None = None
         self._watches: Watches | None = None
-        self._standby = False
 
     async def run(self, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
         """Serve until ``stop``."""
@@ -91,7 +82,7 @@ class BinderProcess:
         )
         try:
             await self._rpc.start()
-            tenure = await self._acquired_unless(stop)
+            tenure = await self._leadership.acquired_unless(stop)
             if tenure is not None:
                 await self._lead(tenure, stop=stop, ready=ready)
         finally:
@@ -100,28 +91,12 @@ class BinderProcess:
 
     def ready(self) -> bool:
         """Open with a whole ledger and watches that speak, or a standby."""
-        if self._standby:
+        if self._leadership.standby:
             return True
         parts, watches = self._parts, self._watches
         if parts is None or watches is None:
             return False
         return parts.commits.ledger_ok and watches.healthy
-
-    async def _acquired_unless(self, stop: asyncio.Event) -> Tenure | None:
-        acquiring = asyncio.create_task(self._keeper.acquire())
-        stopping = asyncio.create_task(stop.wait())
-        standing_by = asyncio.create_task(self._stand_by())
-        try:
-            await asyncio.wait([acquiring, stopping], return_when=asyncio.FIRST_COMPLETED)
-            return acquiring.result() if acquiring.done() else None
-        finally:
-            await cancelled(acquiring, stopping, standing_by)
-            self._standby = False
-
-    async def _stand_by(self) -> None:
-        await asyncio.sleep(self._settings.lease_duration_s + self._settings.lease_retry_s)
-        logger.info("standing by; the leader is %s", self._leader() or "unknown")
-        self._standby = True
 
     async def _lead(
         self, tenure: Tenure, *, stop: asyncio.Event, ready: asyncio.Event | None
@@ -134,7 +109,7 @@ class BinderProcess:
             changed=parts.commits.changed,
             resolve=lambda binding: parts.executor.put(binding, binding.withdraw()),
         )
-        lease = asyncio.create_task(self._keep_lease())
+        lease = asyncio.create_task(self._leadership.keep())
         tasks = [lease, asyncio.create_task(watches.run())]
         opening = asyncio.create_task(self._open(parts, watches, tenure))
         stopping = asyncio.create_task(stop.wait())
@@ -157,7 +132,7 @@ class BinderProcess:
                 clean = await self._drain(parts, events)
         finally:
             await cancelled(opening, stopping, *tasks)
-            await self._keeper.release(clean=clean)
+            await self._leadership.release(clean=clean)
 
     def _make_parts(self, epoch: int) -> tuple[Parts, EventWriter | None]:
         settings = self._settings
@@ -173,7 +148,7 @@ class BinderProcess:
             publisher=publisher,
             events=events,
             repair=Repair(machine, self._ledger),
-            may_act=self._keeper.valid,
+            may_act=self._leadership.valid,
             fresh=lambda: self._watches is not None and self._watches.healthy,
             metrics=self._metrics,
             stories=self._stories,
@@ -185,7 +160,7 @@ class BinderProcess:
             machine,
             self._client,
             workers=settings.binds_in_flight,
-            may_act=self._keeper.valid,
+            may_act=self._leadership.valid,
             changed=commits.changed,
             rebase=commits.rebase,
             metrics=self._metrics,
@@ -231,10 +206,6 @@ class BinderProcess:
             await events.drain(1.0)
         return not parts.machine.open and not parts.executor.waiting
 
-    async def _keep_lease(self) -> None:
-        await self._keeper.run()
-        os._exit(LOST_EXIT_CODE)
-
     async def _count(self, parts: Parts, events: EventWriter | None) -> None:
         """Refresh the gauges, and look after what nobody answers for."""
         beats = itertools.count(1)
@@ -267,35 +238,12 @@ class BinderProcess:
                 metrics.allocatable.labels(column.name).set(int(column.alloc.sum()))
                 metrics.used.labels(column.name).set(int(column.used.sum()))
 
-    def _leader(self) -> str:
-        leader = self._keeper.leader
-        return "" if leader is None else leader.address or leader.identity
-
-    def _lease_settings(self) -> LeaseSettings:
-        settings = self._settings
-        return LeaseSettings(
-            namespace=settings.lease_namespace,
-            name=settings.lease_name,
-            identity="",
-            address=settings.advertise or settings.listen,
-            duration_s=settings.lease_duration_s,
-            renew_deadline_s=settings.lease_renew_deadline_s,
-            retry_s=settings.lease_retry_s,
-        )
-
 
 async def first_of(*tasks: asyncio.Task[Any]) -> None:
     """Wait for the first task to end; raise what it raised."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
-
-
-async def cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """End tasks; what they raised is somebody else's business."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def owner_of(client: KubeClient, settings: BinderSettings) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import random
 from collections.abc import Coroutine
 from typing import Any
@@ -32,8 +31,7 @@ from stretto.config.dispatcher import DispatcherSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.events import EventWriter
-from stretto.kube.lease import LeaseSettings, Tenure
-from stretto.kube.lease_keeper import LeaseKeeper
+from stretto.kube.leadership import Leadership, cancelled
 from stretto.rpc.security import Security
 from stretto.rpc.servers import RpcServer, add_work
 
@@ -41,7 +39,6 @@ log = logging.getLogger(__name__)
 
 EVENT_QUEUE = 8192
 EVENT_WORKERS = 2
-LOST_EXIT_CODE = 1
 
 
 def machine_limits(settings: DispatcherSettings) -> MachineLimits:
@@ -87,21 +84,16 @@ class DispatcherProcess:
 
     def __init__(self, settings: DispatcherSettings, *, client: KubeClient) -> None:
         self._settings = settings
-        self._security = Security(
-            insecure=settings.insecure,
-            certificate=settings.tls_certificate,
-            key=settings.tls_key,
-            authority=settings.tls_authority,
-        )
+        self._security = Security.of(settings)
+        self._leadership = Leadership(client, settings)
         self._client = client
-        self.telemetry = Telemetry(settings)
+        self.telemetry = Telemetry(settings, leadership=self._leadership)
         machine = Machine(limits=machine_limits(settings), note=self.telemetry.note)
         self._collector = DispatcherCollector(machine, client=client)
         self.core = Core(machine, linger_s=settings.linger_ms / 1000)
         self._server = RpcServer(settings.listen, security=self._security)
-        self._work = WorkServer(self.core, leader=self._leader)
+        self._work = WorkServer(self.core, leader=self._leadership.leader)
         add_work(self._server, self._work.handle)
-        self._keeper = LeaseKeeper(client, self._lease_settings())
 
     @property
     def port(self) -> int:
@@ -113,30 +105,11 @@ class DispatcherProcess:
         await self._server.start()
         try:
             async with self.telemetry.serving(self.core, self._collector):
-                tenure = await self._acquired_unless(stop)
+                tenure = await self._leadership.acquired_unless(stop)
                 if tenure is not None:
                     await self._lead(tenure.epoch, stop=stop, ready=ready)
         finally:
             await self._server.stop(grace_s=0.5)
-
-    async def _acquired_unless(self, stop: asyncio.Event) -> Tenure | None:
-        """Wait for the Lease; None if ``stop`` came first.
-
-        A standby that sees a leader renew for longer than a Lease lasts is as ready as it can be.
-        """
-        acquiring = asyncio.create_task(self._keeper.acquire())
-        others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._stand_by())]
-        try:
-            await asyncio.wait([acquiring, others[0]], return_when=asyncio.FIRST_COMPLETED)
-            return acquiring.result() if acquiring.done() else None
-        finally:
-            await _cancelled(acquiring, *others)
-            self.telemetry.standby = False
-
-    async def _stand_by(self) -> None:
-        await asyncio.sleep(self._settings.lease_duration_s + self._settings.lease_retry_s)
-        log.info("standing by; the leader is %s", self._leader() or "unknown")
-        self.telemetry.standby = True
 
     async def _lead(self, epoch: int, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
         self.core.machine.begin(epoch, sources=len(self._settings.scheduler_name))
@@ -149,14 +122,14 @@ class DispatcherProcess:
             for task in done:
                 task.result()
         finally:
-            await _cancelled(*tasks, opening, stopping)
-            await self._keeper.release(clean=True)
+            await cancelled(*tasks, opening, stopping)
+            await self._leadership.release(clean=True)
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         """Everything that runs while we lead."""
         settings, core, client = self._settings, self.core, self._client
         rng = random.Random()
-        peer = {"target": settings.binder, "name": self._keeper.identity}
+        peer = {"target": settings.binder, "name": self._leadership.identity}
         outcomes = OutcomesClient(core, security=self._security, rng=rng, **peer)
         follow = FollowClient(core, security=self._security, rng=rng, **peer)
         events = {
@@ -168,14 +141,14 @@ class DispatcherProcess:
         writer = ConditionWriter(
             client, core=core, events=events, workers=settings.conditions_in_flight
         )
-        core.may_act = self._keeper.valid
+        core.may_act = self._leadership.valid
         core.sinks = Sinks(work=self._work, outcomes=outcomes, writer=writer)
         watches = [
             PodWatch(client, core=core, scheduler_name=name) for name in settings.scheduler_name
         ]
         self._collector.events = tuple(events.values())
         return [
-            self._keep_lease(),
+            self._leadership.keep(),
             outcomes.run(),
             follow.run(),
             *(watch.run() for watch in watches),
@@ -192,35 +165,6 @@ class DispatcherProcess:
         log.info("open: %d pods are ours", len(self.core.machine.pods))
         if ready is not None:
             ready.set()
-
-    async def _keep_lease(self) -> None:
-        """Renew. Once lost, another may act: end on the spot, without clean-up (reliability
-        §2.1)."""
-        await self._keeper.run()
-        os._exit(LOST_EXIT_CODE)
-
-    def _leader(self) -> str:
-        leader = self._keeper.leader
-        return "" if leader is None else leader.address or leader.identity
-
-    def _lease_settings(self) -> LeaseSettings:
-        settings = self._settings
-        return LeaseSettings(
-            namespace=settings.lease_namespace,
-            name=settings.lease_name,
-            identity="",
-            address=settings.advertise or settings.listen,
-            duration_s=settings.lease_duration_s,
-            renew_deadline_s=settings.lease_renew_deadline_s,
-            retry_s=settings.lease_retry_s,
-        )
-
-
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """End tasks; what they raised is somebody else's business."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def run(

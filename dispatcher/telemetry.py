@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from dispatcher.core import Core
 from dispatcher.metrics import DispatcherCollector
 from stretto.config.dispatcher import DispatcherSettings
+from stretto.kube.leadership import Leadership
 from stretto.telemetry.http import TelemetryServer
 from stretto.telemetry.story import StoryLog
 
@@ -21,9 +22,8 @@ WEDGED_S = 10.0
 class Telemetry:
     """What people and monitors may ask."""
 
-    def __init__(self, settings: DispatcherSettings) -> None:
-        self.standby = False
-        """Waits for a leader that is alive: as ready as a standby can be."""
+    def __init__(self, settings: DispatcherSettings, *, leadership: Leadership) -> None:
+        self._leadership = leadership
         self.stories = StoryLog(max(settings.stories, 0))
         self._listen = settings.telemetry_listen
         self._core: Core | None = None
@@ -34,7 +34,7 @@ class Telemetry:
 
     def ready(self) -> bool:
         """Dispatching, or standing by."""
-        return self.standby or (self._core is not None and self._core.opened.is_set())
+        return self._leadership.standby or (self._core is not None and self._core.opened.is_set())
 
     def live(self) -> bool:
         """The event loop does its work."""

@@ -43,12 +43,7 @@ def make_shard(settings: ShardSettings, *, stories: StoryLog | None) -> Shard:
 
 def make_streams(settings: ShardSettings, shard: Shard, *, bridge: MetricsBridge) -> ShardStreams:
     """The brain's streams; refuses addresses and certificates that cannot be used."""
-    security = Security(
-        insecure=settings.insecure,
-        certificate=settings.tls_certificate,
-        key=settings.tls_key,
-        authority=settings.tls_authority,
-    )
+    security = Security.of(settings)
     rng = random.Random()
     return ShardStreams(
         shard,

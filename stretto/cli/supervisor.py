@@ -10,7 +10,6 @@ that a killed parent leaves nothing behind.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import dataclasses
 import logging
 import os
@@ -22,11 +21,11 @@ import time
 import urllib.error
 import urllib.request
 
+from stretto.ledger.server import die_with_parent
 from stretto.model.errors import OperatorError
 
 logger = logging.getLogger(__name__)
 
-PR_SET_PDEATHSIG = 1
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -40,11 +39,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def die_with_parent() -> None:
-    """In the child: ask the kernel for SIGTERM when the parent dies."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @dataclasses.dataclass

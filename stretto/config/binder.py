@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
+from stretto.config.common import LeaderSettings
 from stretto.model.errors import OperatorError
 
 
@@ -13,19 +13,9 @@ class BinderConfigError(OperatorError, ValueError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BinderSettings:
+class BinderSettings(LeaderSettings):
     """Flags of the binder. Each says its unit and the reason of its default."""
 
-    kubeconfig: Path | None = dataclasses.field(
-        default=None,
-        metadata={
-            "help": "kubeconfig of the cluster; without it the in-cluster account",
-            "env": "KUBECONFIG",
-        },
-    )
-    scheduler_name: tuple[str, ...] = dataclasses.field(
-        default=("stretto",), metadata={"help": "schedulerName to serve; repeatable"}
-    )
     redis_url: str = dataclasses.field(
         default="",
         metadata={
@@ -40,40 +30,12 @@ class BinderSettings:
             "otherwise, because plain text is allowed there only"
         },
     )
-    advertise: str = dataclasses.field(
-        default="",
-        metadata={"help": "host:port that standbys name as the leader's; empty: that of --listen"},
-    )
     telemetry_listen: str = dataclasses.field(
         default="127.0.0.1:10271",
         metadata={"help": "host:port of /metrics, /livez, /readyz; port 0 takes any free one"},
     )
-    insecure: bool = dataclasses.field(
-        default=False, metadata={"help": "allow plain text beyond loopback"}
-    )
-    tls_certificate: Path | None = dataclasses.field(
-        default=None, metadata={"help": "PEM file of our certificate, for mutual TLS"}
-    )
-    tls_key: Path | None = dataclasses.field(default=None, metadata={"help": "PEM file of its key"})
-    tls_authority: Path | None = dataclasses.field(
-        default=None, metadata={"help": "PEM file of the authority that signed the peers'"}
-    )
-    lease_namespace: str = dataclasses.field(
-        default="kube-system", metadata={"help": "namespace of the leader Lease"}
-    )
     lease_name: str = dataclasses.field(
         default="stretto-binder", metadata={"help": "name of the leader Lease"}
-    )
-    lease_duration_s: float = dataclasses.field(
-        default=15.0,
-        metadata={"help": "seconds a Lease must stand still to be taken; client-go's default"},
-    )
-    lease_renew_deadline_s: float = dataclasses.field(
-        default=10.0,
-        metadata={"help": "seconds without a renewal after which a leader stops acting"},
-    )
-    lease_retry_s: float = dataclasses.field(
-        default=2.0, metadata={"help": "seconds between renewals"}
     )
     binds_in_flight: int = dataclasses.field(
         default=32,
@@ -102,10 +64,6 @@ class BinderSettings:
     log_bytes: int = dataclasses.field(
         default=64 << 20,
         metadata={"help": "bytes of the log kept for followers that fall behind"},
-    )
-    log_format: str = dataclasses.field(default="json", metadata={"help": "json or text"})
-    log_level: str = dataclasses.field(
-        default="info", metadata={"help": "debug, info, warning or error"}
     )
 
     def __post_init__(self) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
+from stretto.config.common import LeaderSettings
 from stretto.model.errors import OperatorError
 
 
@@ -13,29 +13,15 @@ class DispatcherConfigError(OperatorError, ValueError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DispatcherSettings:
+class DispatcherSettings(LeaderSettings):
     """Flags of the dispatcher. Each says its unit and the reason of its default."""
 
-    kubeconfig: Path | None = dataclasses.field(
-        default=None,
-        metadata={
-            "help": "kubeconfig of the cluster; without it the in-cluster account",
-            "env": "KUBECONFIG",
-        },
-    )
-    scheduler_name: tuple[str, ...] = dataclasses.field(
-        default=("stretto",), metadata={"help": "schedulerName to serve; repeatable"}
-    )
     listen: str = dataclasses.field(
         default="127.0.0.1:7070",
         metadata={
             "help": "host:port that shards dial; loopback unless told otherwise, because plain "
             "text is allowed there only"
         },
-    )
-    advertise: str = dataclasses.field(
-        default="",
-        metadata={"help": "host:port that standbys name as the leader's; empty: that of --listen"},
     )
     telemetry_listen: str = dataclasses.field(
         default="127.0.0.1:10270",
@@ -45,32 +31,8 @@ class DispatcherSettings:
         default="127.0.0.1:7071",
         metadata={"help": "host:port of the binder; every address behind the name is dialled"},
     )
-    insecure: bool = dataclasses.field(
-        default=False, metadata={"help": "allow plain text beyond loopback"}
-    )
-    tls_certificate: Path | None = dataclasses.field(
-        default=None, metadata={"help": "PEM file of our certificate, for mutual TLS"}
-    )
-    tls_key: Path | None = dataclasses.field(default=None, metadata={"help": "PEM file of its key"})
-    tls_authority: Path | None = dataclasses.field(
-        default=None, metadata={"help": "PEM file of the authority that signed the peers'"}
-    )
-    lease_namespace: str = dataclasses.field(
-        default="kube-system", metadata={"help": "namespace of the leader Lease"}
-    )
     lease_name: str = dataclasses.field(
         default="stretto-dispatcher", metadata={"help": "name of the leader Lease"}
-    )
-    lease_duration_s: float = dataclasses.field(
-        default=15.0,
-        metadata={"help": "seconds a Lease must stand still to be taken; client-go's default"},
-    )
-    lease_renew_deadline_s: float = dataclasses.field(
-        default=10.0,
-        metadata={"help": "seconds without a renewal after which a leader stops acting"},
-    )
-    lease_retry_s: float = dataclasses.field(
-        default=2.0, metadata={"help": "seconds between renewals"}
     )
     initial_backoff_s: float = dataclasses.field(
         default=1.0,
@@ -110,10 +72,6 @@ class DispatcherSettings:
     stories: int = dataclasses.field(
         default=20_000,
         metadata={"help": "units whose story is kept for /debug/story; 0 keeps none"},
-    )
-    log_format: str = dataclasses.field(default="json", metadata={"help": "json or text"})
-    log_level: str = dataclasses.field(
-        default="info", metadata={"help": "debug, info, warning or error"}
     )
 
     def __post_init__(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import socket
-from pathlib import Path
 
+from stretto.config.common import RoleSettings
 from stretto.model.errors import OperatorError
 
 
@@ -20,7 +20,7 @@ def default_name() -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ShardSettings:
+class ShardSettings(RoleSettings):
     """Flags of a shard. Each says its unit and the reason of its default."""
 
     name: str = dataclasses.field(
@@ -90,16 +90,6 @@ class ShardSettings:
         default=5.0,
         metadata={"help": "seconds to wait for verdicts on open proposals after SIGTERM"},
     )
-    insecure: bool = dataclasses.field(
-        default=False, metadata={"help": "allow plain text beyond loopback"}
-    )
-    tls_certificate: Path | None = dataclasses.field(
-        default=None, metadata={"help": "PEM file of our certificate, for mutual TLS"}
-    )
-    tls_key: Path | None = dataclasses.field(default=None, metadata={"help": "PEM file of its key"})
-    tls_authority: Path | None = dataclasses.field(
-        default=None, metadata={"help": "PEM file of the authority that signed the peers'"}
-    )
     validate: bool = dataclasses.field(
         default=False,
         metadata={"help": "check the state's invariants each second; costs CPU, for tests"},
@@ -107,10 +97,6 @@ class ShardSettings:
     stories: int = dataclasses.field(
         default=20_000,
         metadata={"help": "lines kept for /debug/story; 0 keeps none"},
-    )
-    log_format: str = dataclasses.field(default="json", metadata={"help": "json or text"})
-    log_level: str = dataclasses.field(
-        default="info", metadata={"help": "debug, info, warning or error"}
     )
 
     def __post_init__(self) -> None:

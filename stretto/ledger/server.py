@@ -56,7 +56,7 @@ def find_binary() -> pathlib.Path:
     )
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the child. The kernel watches the thread that forked; that is the event loop's, which
     lives as long as the process."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -112,7 +112,7 @@ class EmbeddedServer:
             self._process = await asyncio.create_subprocess_exec(
                 binary, *arguments, stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-                preexec_fn=_die_with_parent, start_new_session=True, pass_fds=(self._lock,),
+                preexec_fn=die_with_parent, start_new_session=True, pass_fds=(self._lock,),
             )  # fmt: skip
         except OSError as error:
             raise LedgerRefused(

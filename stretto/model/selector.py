@@ -72,7 +72,7 @@ def requirement_matches(requirement: Requirement, labels: Mapping[str, str]) -> 
             return value is not None
         case "DoesNotExist":
             return value is None
-    return False
+    raise AssertionError(f"a label selector has no operator {requirement.operator!r}")
 
 
 def requirements_match(

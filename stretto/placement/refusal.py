@@ -6,9 +6,8 @@ owner of a pod that keeps others away; so it waits with a condition that names t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stretto.model.shape import PodTerm, Requirement, Shape
+from stretto.model.selector import requirements_match
+from stretto.model.shape import PodTerm, Shape
 from stretto.placement.profiles import FILTERS, Profile
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import ANTI_AFFINITY_TERM, NAMESPACE, decode_labels, decode_term
@@ -68,7 +67,7 @@ class Refusals:
     def _matches(self, term: PodTerm, shape: Shape) -> bool:
         if term.selector is None or not self._covers(term, shape.namespace):
             return False
-        return _all_match(term.selector, dict(shape.labels))
+        return requirements_match(term.selector, dict(shape.labels))
 
     def _covers(self, term: PodTerm, namespace: str) -> bool:
         if namespace in term.namespaces:
@@ -76,22 +75,4 @@ class Refusals:
         if term.namespace_selector is None:
             return False
         labels = self._namespaces.get(namespace, {_NAME_LABEL: namespace})
-        return _all_match(term.namespace_selector, labels)
-
-
-def _all_match(selector: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    return all(_matches(requirement, labels) for requirement in selector)
-
-
-def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-    raise AssertionError(f"a label selector has no operator {requirement.operator!r}")
+        return requirements_match(term.namespace_selector, labels)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grpc
 
+from stretto.config.common import RoleSettings
 from stretto.rpc.errors import RpcConfigError
 
 
@@ -27,6 +28,16 @@ class Security:
     certificate: Path | None = None
     key: Path | None = None
     authority: Path | None = None
+
+    @classmethod
+    def of(cls, settings: RoleSettings) -> Security:
+        """What a role's flags say."""
+        return cls(
+            insecure=settings.insecure,
+            certificate=settings.tls_certificate,
+            key=settings.tls_key,
+            authority=settings.tls_authority,
+        )
 
     @property
     def tls(self) -> bool:

@@ -1,0 +1,90 @@
+"""Being the active one of a role: wait for the Lease, stand by meanwhile, keep it, give it up.
+
+The dispatcher and the Binder do this alike. A process that waits longer than a Lease lasts has seen
+a leader renew it, and is as ready as a standby can be. One that loses its Lease ends on the spot,
+without clean-up, because another may be acting already (reliability §2.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Any, NoReturn
+
+from stretto.config.common import LeaderSettings
+from stretto.kube.client import KubeClient
+from stretto.kube.lease import LeaseSettings, Tenure
+from stretto.kube.lease_keeper import LeaseKeeper
+
+log = logging.getLogger(__name__)
+
+LOST_EXIT_CODE = 1
+
+
+class Leadership:
+    """One process's hold on the Lease of its role."""
+
+    def __init__(self, client: KubeClient, settings: LeaderSettings) -> None:
+        self.standby = False
+        """Waits for a leader that is alive."""
+        self._patience_s = settings.lease_duration_s + settings.lease_retry_s
+        self._keeper = LeaseKeeper(
+            client,
+            LeaseSettings(
+                namespace=settings.lease_namespace,
+                name=settings.lease_name,
+                identity="",
+                address=settings.advertise or settings.listen,
+                duration_s=settings.lease_duration_s,
+                renew_deadline_s=settings.lease_renew_deadline_s,
+                retry_s=settings.lease_retry_s,
+            ),
+        )
+
+    @property
+    def identity(self) -> str:
+        """Who we are in the Lease."""
+        return self._keeper.identity
+
+    def leader(self) -> str:
+        """Address or identity of the active one, "" when unknown; what a standby answers."""
+        leader = self._keeper.leader
+        return "" if leader is None else leader.address or leader.identity
+
+    def valid(self) -> bool:
+        """Whether we may act right now. Ask immediately before each effect."""
+        return self._keeper.valid()
+
+    async def acquired_unless(self, stop: asyncio.Event) -> Tenure | None:
+        """Wait for the Lease; None if ``stop`` came first."""
+        acquiring = asyncio.create_task(self._keeper.acquire())
+        stopping = asyncio.create_task(stop.wait())
+        standing_by = asyncio.create_task(self._stand_by())
+        try:
+            await asyncio.wait([acquiring, stopping], return_when=asyncio.FIRST_COMPLETED)
+            return acquiring.result() if acquiring.done() else None
+        finally:
+            await cancelled(acquiring, stopping, standing_by)
+            self.standby = False
+
+    async def _stand_by(self) -> None:
+        await asyncio.sleep(self._patience_s)
+        log.info("standing by; the leader is %s", self.leader() or "unknown")
+        self.standby = True
+
+    async def keep(self) -> NoReturn:
+        """Renew until cancelled; once lost, end the process."""
+        await self._keeper.run()
+        os._exit(LOST_EXIT_CODE)
+
+    async def release(self, *, clean: bool) -> None:
+        """Give the Lease up, after all guarded work has ended; see :meth:`LeaseKeeper.release`."""
+        await self._keeper.release(clean=clean)
+
+
+async def cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """End tasks; what they raised is somebody else's business."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
