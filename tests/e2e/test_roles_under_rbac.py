@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -111,7 +112,9 @@ async def test_all_roles_do_their_work_with_their_own_accounts(
         assert before["create", "pods/binding", "201"] == 40
         assert last["patch", "pods/status", "200"] > 0
         for role in ("binder", "dispatcher"):
-            assert "403" not in stack.log_of(role, lines=10_000), stack.log_of(role)
+            # As a word: ports and epochs may hold these digits.
+            refused = re.search(r"\b403\b", stack.log_of(role, lines=10_000))
+            assert refused is None, stack.log_of(role)
 
 
 async def test_one_more_shard_adds_no_request_to_the_api_server(
