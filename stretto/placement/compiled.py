@@ -53,28 +53,13 @@ class CompiledShape:
         """All filters in the profile's order."""
         self.dynamic: list[Filter] = []
         """Those of them that depend on pods."""
-        for plugin in profile.filters:
-            if plugin.static:
-                found = static.filters.get(plugin.name)
-            else:
-                found = plugin.filter(shape, snapshot)
-                if found is not None:
-                    self.dynamic.append(found)
-            if found is not None:
-                self.filters.append(found)
         self.scorers: list[tuple[Scorer, int]] = []
         """Scorers that depend on the row alone, with weights."""
         self.images: tuple[Scorer, int] | None = None
-        for plugin, weight in profile.scorers:
-            if plugin.static and plugin.name != "ImageLocality":
-                continue
-            scorer = plugin.scorer(shape, snapshot)
-            if scorer is None:
-                continue
-            if plugin.static:
-                self.images = (scorer, weight)
-            else:
-                self.scorers.append((scorer, weight))
+        kinds = self._compile_filters() | self._compile_scorers()
+        self._kinds = tuple(sorted(kinds))
+        self._kind_versions = tuple(map(snapshot.kind_version, self._kinds))
+        self._object_version = snapshot.object_version
         self.total: Int64s = np.zeros(0, dtype=np.int64)
         self._uses = 0
         self._fixed: Int64s | int = 0
@@ -88,6 +73,47 @@ class CompiledShape:
         """Bytes this takes, roughly."""
         fixed = 0 if isinstance(self._fixed, int) else self._fixed.nbytes
         return _COMPILED_BYTES + (self.total.nbytes if self._uses > 1 else 0) + fixed
+
+    def _compile_filters(self) -> frozenset[str]:
+        """Make the filters; the kinds of objects whose change may make them others."""
+        kinds: frozenset[str] = frozenset()
+        for plugin in self.profile.filters:
+            if plugin.static:
+                found = self.static.filters.get(plugin.name)
+            else:
+                found = plugin.filter(self.shape, self._snapshot)
+                if found is not None:
+                    self.dynamic.append(found)
+            if found is not None:
+                self.filters.append(found)
+            kinds |= plugin.silent_kinds if found is None else plugin.kinds
+        return kinds
+
+    def _compile_scorers(self) -> frozenset[str]:
+        """Make the scorers; the kinds of objects whose change may make them others."""
+        kinds: frozenset[str] = frozenset()
+        for plugin, weight in self.profile.scorers:
+            if plugin.static and plugin.name != "ImageLocality":
+                continue
+            scorer = plugin.scorer(self.shape, self._snapshot)
+            kinds |= plugin.silent_kinds if scorer is None else plugin.kinds
+            if scorer is None:
+                continue
+            if plugin.static:
+                self.images = (scorer, weight)
+            else:
+                self.scorers.append((scorer, weight))
+        return kinds
+
+    def outdated(self) -> bool:
+        """Whether an object that its plugins read has changed since it was made."""
+        version = self._snapshot.object_version
+        if version == self._object_version:
+            return False
+        if self._kind_versions != tuple(map(self._snapshot.kind_version, self._kinds)):
+            return True
+        self._object_version = version
+        return False
 
     def refresh(self, counters: Counters) -> None:
         """Bring ``total`` up to date with the snapshot."""

@@ -151,6 +151,11 @@ class Plugin:
 
     name: ClassVar[str]
     static: ClassVar[bool]
+    kinds: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of objects that its filters and scorers read when they are made: a change to one of
+    them makes the shapes that have such a filter or scorer be compiled anew."""
+    silent_kinds: ClassVar[frozenset[str]] = frozenset()
+    """Those of them whose change may give a filter or scorer to a shape that has none."""
 
     def filter(self, shape: Shape, snapshot: Snapshot) -> Filter | None:
         """The filter for a shape; None when it has nothing to say (upstream's Skip)."""

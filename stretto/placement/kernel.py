@@ -194,7 +194,9 @@ class Kernel:
             return Cause.NODE_GONE
         if snapshot.frozen.item(row):
             return Cause.FROZEN
-        compiled = self._shapes.get(shape.digest) or self._compiled(shape)
+        compiled = self._shapes.get(shape.digest)
+        if compiled is None or compiled.outdated():
+            compiled = self._compiled(shape)
         for each in compiled.filters:
             if not each.passes_row(row):
                 return each.cause
@@ -244,6 +246,8 @@ class Kernel:
         """The compiled form, made if need be; moves it to the young end of the LRU."""
         digest = shape.digest
         compiled = self._shapes.pop(digest, None)
+        if compiled is not None and compiled.outdated():
+            compiled = None
         if compiled is None:
             profile = self._profiles.get(shape.profile)
             if profile is None:

@@ -64,6 +64,7 @@ class Snapshot:
         """Rows whose node (labels, taints, allocatable, flags, existence) changed."""
         self.object_version = 0
         """Grows with each change to an object."""
+        self._kind_versions: dict[str, int] = {}
         self.node_id: npt.NDArray[np.int64] = np.full(_FIRST_CAPACITY, -1, dtype=np.int64)
         self.live: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)
         self.frozen: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)
@@ -148,6 +149,10 @@ class Snapshot:
     def objects(self, kind: str) -> Mapping[str, bytes]:
         """Payloads of a kind by key."""
         return {key: row.payload for key, row in self._objects.get(kind, {}).items()}
+
+    def kind_version(self, kind: str) -> int:
+        """Grows with each change to an object of the kind; 0: there never was one."""
+        return self._kind_versions.get(kind, 0)
 
     def full_state(self, *, nodes_per_chunk: int = 500) -> Iterator[Delta]:
         """The committed state in chunks for a new follower; pods aggregated with ``pod_count``."""
@@ -322,6 +327,7 @@ class Snapshot:
         else:
             kind[row.key] = row
         self.object_version += 1
+        self._kind_versions[row.kind] = self.object_version
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:
         known = self._taint_ids.get(taints)
