@@ -103,20 +103,33 @@ class Queue:
         shape.append(record)
         if shape.mode is Mode.BACKOFF:
             self._probe(shape)
-        elif shape.condition is not None and record.condition != shape.condition:
-            shape.remind(record)
-            self.untold[shape.number] = shape
+        else:
+            self._remind(record)
         if shape.heap_key is None:
             self.offer(shape)
 
     def requeue_front(self, record: PodRecord, now: float) -> None:
-        """A pod that lost nothing but a race goes to the head of its own priority."""
+        """A pod that lost nothing but a race goes to the head of its own priority.
+
+        Its shape may have been parked while it was out: then it waits, and has to be told why like
+        the others, who were told when that was decided.
+        """
         self._front_orders += 1
         record.order = self._front_orders
         self._pods.move(record, Place.WAITING, now)
-        record.shape.append_front(record)
+        shape = record.shape
+        shape.append_front(record)
         self.left(record)
-        self.offer(record.shape)
+        if shape.mode is not Mode.PROBING:  # else it goes out again soon
+            self._remind(record)
+        self.offer(shape)
+
+    def _remind(self, record: PodRecord) -> None:
+        """A pod has joined a line; it may have to be told why the line stands."""
+        shape = record.shape
+        if shape.condition is not None and record.condition != shape.condition:
+            shape.remind(record)
+            self.untold[shape.number] = shape
 
     def back_off(self, record: PodRecord, *, now: float, delay: float) -> None:
         """A pod waits on its own account for ``delay`` seconds, then joins its line."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dispatcher.conditions import PatchOrder, PatchResult
 from dispatcher.pods import Condition, State
-from stretto.model.unit import OutcomeKind
+from stretto.model.unit import Cause, OutcomeKind
 from tests.dispatcher.brain import Brain, shape
 
 NO_ROOM = Condition("Unschedulable", "0/3 nodes are available")
@@ -71,6 +73,28 @@ def test_a_newcomer_of_a_parked_shape_is_told_too() -> None:
     tell_all(brain)
     brain.pod("new")
     assert tell_all(brain) == ["new"]
+
+
+@pytest.mark.parametrize("way", ["conflict", "handed back", "shard lost"])
+def test_a_pod_that_comes_back_to_a_shape_parked_meanwhile_is_told_too(way: str) -> None:
+    """One shard says that the shape fits nowhere while another still decides on pods of it."""
+    brain = Brain()
+    brain.shard(1, credits_=1)
+    brain.shard(2, credits_=1)
+    brain.pods(2)
+    brain.dispatch()
+    (first, second) = sorted(brain.sent, key=lambda uid: brain.sent[uid][0])
+    brain.unplaceable(first, at=5)
+    assert tell_all(brain) == [first]
+    if way == "conflict":
+        brain.settle(second)
+        brain.outcome(second, OutcomeKind.CONFLICT, cause=Cause.CAPACITY, sequence=4)
+    elif way == "handed back":
+        brain.hand_back(second)
+    else:
+        brain.close(2)
+    assert brain.state(second) is State.UNSCHEDULABLE
+    assert tell_all(brain) == [second]
 
 
 def test_only_a_change_is_written() -> None:
