@@ -18,6 +18,7 @@ import tempfile
 import urllib.request
 from typing import Any
 
+from stretto.cli.kept_ledger import KeptLedger
 from stretto.cli.loadgen import LiveProgress, summary
 from stretto.cli.run import Ports, RunSettings, roles_of
 from stretto.cli.runner import run_role
@@ -25,7 +26,6 @@ from stretto.cli.supervisor import Role, Supervisor, free_port
 from stretto.cli.verdict import final_state, ledger_checks, load_checks
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
-from stretto.ledger.server import EmbeddedServer
 from stretto.model.errors import OperatorError
 from stretto.workload import openb
 from stretto.workload.exposition import Reading
@@ -74,8 +74,9 @@ def fetch(url: str) -> bytes:
 class Demo:
     """The parts of a running demo."""
 
-    def __init__(self, settings: DemoSettings, *, ledger_url: str) -> None:
+    def __init__(self, settings: DemoSettings, *, ledger: KeptLedger) -> None:
         self.settings = settings
+        self.ledger = ledger
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.kubeconfig = settings.out / "kubeconfig"
@@ -92,7 +93,7 @@ class Demo:
             ready_url=f"{self.url}/readyz",
             log=settings.out / "logs" / "simulator.log",
         )
-        roles = roles_of(run, redis_url=ledger_url, ports=self.ports)
+        roles = roles_of(run, redis_url=ledger.url, ports=self.ports)
         self.supervisor = Supervisor([simulator, *roles])
         self.role_names = [role.name for role in roles]
 
@@ -153,17 +154,17 @@ async def run_demo(settings: DemoSettings, *, stop: asyncio.Event) -> int:
     for old in (settings.out / "logs").glob("*.log"):
         old.unlink()
     with tempfile.TemporaryDirectory(prefix="stretto-demo-") as folder:
-        async with EmbeddedServer(folder=pathlib.Path(folder)) as server:
-            demo = Demo(settings, ledger_url=server.url)
+        async with KeptLedger(folder=pathlib.Path(folder)) as ledger:
+            demo = Demo(settings, ledger=ledger)
             try:
                 sys.stderr.write("stretto demo: starting the cluster and all roles …\n")
                 await demo.start()
-                return await run_load_and_judge(demo, server=server, stop=stop)
+                return await run_load_and_judge(demo, stop=stop)
             finally:
                 await demo.supervisor.stop()
 
 
-async def run_load_and_judge(demo: Demo, *, server: EmbeddedServer, stop: asyncio.Event) -> int:
+async def run_load_and_judge(demo: Demo, *, stop: asyncio.Event) -> int:
     """The load, then the verdict and the report."""
     settings = demo.settings
     config = await KubeConfig.from_file(demo.kubeconfig)
@@ -180,7 +181,7 @@ async def run_load_and_judge(demo: Demo, *, server: EmbeddedServer, stop: asynci
         after = (await demo.reading()).since(before)
         state = await final_state(client, demo.simulator_stats)
         checks = load_checks(result, state, restarts=restarts(demo))
-        checks += await ledger_checks(client, server.url, state)
+        checks += await ledger_checks(client, demo.ledger.url, state)
     use = tuple(now.since(uses.get(name)) for name, now in demo.uses().items())
     report(settings, result, after=after, use=use, checks=checks)
     return 0 if all(check.held for check in checks) and result.finished else 1
@@ -188,8 +189,9 @@ async def run_load_and_judge(demo: Demo, *, server: EmbeddedServer, stop: asynci
 
 def restarts(demo: Demo) -> dict[str, int]:
     """Roles that had to be started again, with how often."""
-    roles = demo.supervisor.roles.items()
-    return {name: role.starts - 1 for name, role in roles if role.starts > 1}
+    found = {name: role.starts - 1 for name, role in demo.supervisor.roles.items()}
+    found["ledger"] = demo.ledger.restarts
+    return {name: count for name, count in found.items() if count}
 
 
 def report(

@@ -19,12 +19,12 @@ from typing import Any
 
 import msgspec
 
+from stretto.cli.kept_ledger import KeptLedger
 from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.ledger.client import Ledger
-from stretto.ledger.server import EmbeddedServer
 from stretto.model.errors import OperatorError
 
 READY_TIMEOUT_S = 60.0
@@ -215,8 +215,8 @@ async def ledger_url(settings: RunSettings, *, uid: str) -> AsyncIterator[str]:
         yield settings.redis_url
         return
     folder = settings.state_dir / "ledger" / uid
-    async with EmbeddedServer(folder=folder) as server:
-        yield server.url
+    async with KeptLedger(folder=folder) as ledger:
+        yield ledger.url
 
 
 async def run_all(settings: RunSettings, *, stop: asyncio.Event) -> int:

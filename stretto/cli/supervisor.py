@@ -1,10 +1,10 @@
 """Keep a set of role processes running on this machine: start, wait until ready, restart, stop.
 
 Used by `stretto run` and `stretto demo`. A child that dies is started again after a pause that
-doubles from 0.2 s to 5 s: recovery belongs to the roles, all that is needed here is that they come
-back. A child that exits with code 2 before it was ever ready has said what an operator must mend:
-the supervisor stops with that code. The children are told to end with us (PR_SET_PDEATHSIG) so
-that a killed parent leaves nothing behind.
+doubles from 0.2 s to 5 s while it keeps dying: recovery belongs to the roles, all that is needed
+here is that they come back. A child that exits with code 2 before it was ever ready has said what
+an operator must mend: the supervisor stops with that code. The children are told to end with us
+(PR_SET_PDEATHSIG) so that a killed parent leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -39,6 +39,24 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+class RestartPause:
+    """Seconds to wait before a process that died is started again: doubling while it keeps dying,
+    short again after it has lived a while."""
+
+    FIRST_S = 0.2
+    MAX_S = 5.0
+    STEADY_S = 60.0
+
+    def __init__(self) -> None:
+        self._next_s = self.FIRST_S
+
+    def after(self, *, lived_s: float) -> float:
+        """The pause for a process that lived so long."""
+        pause_s = self.FIRST_S if lived_s >= self.STEADY_S else self._next_s
+        self._next_s = min(pause_s * 2, self.MAX_S)
+        return pause_s
 
 
 @dataclasses.dataclass
@@ -107,9 +125,10 @@ class Supervisor:
         role.starts += 1
 
     async def _keep(self, role: Role) -> None:
-        pause_s = 0.2
+        pause = RestartPause()
         while not self._stopping:
             assert role.process is not None
+            began = time.monotonic()
             code = await role.process.wait()
             role.process = None
             if self._ending():
@@ -120,11 +139,11 @@ class Supervisor:
                         RoleError(f"{role.name} could not start; its line above says why")
                     )
                 return
+            pause_s = pause.after(lived_s=time.monotonic() - began)
             logger.warning(
                 "%s ended with code %s; starting it again in %.1f s.", role.name, code, pause_s
             )
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, 5.0)
             if not self._ending():
                 await self._spawn(role)
 

@@ -187,7 +187,7 @@ class Ledger:
                     "put user, password and database in --redis-url"
                 ) from None
             raise LedgerUnavailable(
-                f"{self._silent(error)}; check --redis-url and that the server runs"
+                f"{self._silent(error)}; check the address and that the server runs"
             ) from None
         if problem := server_problem(info):
             raise LedgerRefused(f"the server at {self.where} {problem}")

@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import fcntl
 import importlib.util
+import logging
 import os
 import pathlib
 import shutil
@@ -24,13 +25,19 @@ from typing import Self
 
 from stretto.ledger.types import LedgerRefused
 
+logger = logging.getLogger(__name__)
+
 PR_SET_PDEATHSIG = 1
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 60.0
+"""For a server that lives and does not answer: it reads its file, at some 100 MB a second."""
 LOCK_TIMEOUT_S = 5.0
 """As long as a server whose parent was killed may take to end."""
 STOP_TIMEOUT_S = 5.0
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 """Looked up before any fork: to load a library in a fork of a threaded process may hang."""
+DATA = "appendonlydir"
+"""The server's own name for its append-only files."""
+UNREADABLE = "appendonlydir.unreadable"
 SOCKET_PATH_MAX = 100
 """Characters; the kernel takes 107 bytes for a unix socket's path."""
 
@@ -62,6 +69,18 @@ def die_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def remove(path: pathlib.Path) -> None:
+    """Remove a file or a folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+class ServerEndedError(LedgerRefused):
+    """The server ended by itself instead of coming up."""
+
+
 class EmbeddedServer:
     """``async with EmbeddedServer(folder=…) as server: server.url``."""
 
@@ -86,12 +105,34 @@ class EmbeddedServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Start the server on the data of its folder.
+        """Start the server on the data of its folder, or on none if it cannot be read.
 
         Raises:
             LedgerRefused: there is no usable program, another process has the folder, or the
                 server does not come up.
         """
+        try:
+            await self._start()
+        except ServerEndedError as error:
+            # The data is at fault exactly if the server comes up without it.
+            data, aside = self.folder / DATA, self.folder / UNREADABLE
+            if not data.exists():
+                raise
+            remove(aside)
+            data.rename(aside)
+            try:
+                await self._start()
+            except LedgerRefused:
+                remove(data)
+                aside.rename(data)
+                raise error from None
+            logger.warning(
+                "%s; its data is set aside as %s, the ledger is made again from the API server",
+                error,
+                aside,
+            )
+
+    async def _start(self) -> None:
         binary = find_binary()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -123,6 +164,13 @@ class EmbeddedServer:
             if self._process is None:
                 self._drop_lock()
         await self._wait_answering(socket)
+
+    async def ended(self) -> int:
+        """Wait until the server ends by itself; its exit code. :meth:`start` brings it back."""
+        assert self._process is not None
+        code = await self._process.wait()
+        await self.kill()
+        return code
 
     async def _take_lock(self) -> int:
         """A descriptor that locks the folder as long as it, or the server's copy, is open."""
@@ -164,8 +212,9 @@ class EmbeddedServer:
             await asyncio.sleep(0.01)
         code = self._process.returncode
         await self.kill()
+        kind = ServerEndedError if code is not None and code > 0 else LedgerRefused
         how = "does not answer" if code is None else f"ended with code {code}"
-        raise LedgerRefused(
+        raise kind(
             f"the ledger server {find_binary()} in {self.folder} {how}: {self._last_words()}"
         )
 
@@ -173,7 +222,7 @@ class EmbeddedServer:
         """The last line of the server's log."""
         log = self.folder / "server.log"
         with contextlib.suppress(OSError):
-            if lines := log.read_text(errors="replace").split("\n")[-2:-1]:
+            if lines := log.read_text(errors="replace").strip().split("\n")[-1:]:
                 return lines[0].strip()[:200]
         return f"nothing in {log}"
 

@@ -31,6 +31,58 @@ async def test_a_killed_server_comes_back_with_its_entries(tmp_path: pathlib.Pat
         await ledger.close()
 
 
+async def spoilt(folder: pathlib.Path) -> None:
+    """Write an entry, end the server, and damage the middle of its file."""
+    async with EmbeddedServer(folder=folder) as server:
+        ledger = await Ledger.open(server.url, owner="o")
+        await ledger.install(1)
+        await ledger.set_nodes([node("n1")])
+        await ledger.close()
+    damage(folder)
+
+
+def files_of(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+    """The append-only files below a data folder."""
+    return list(folder.glob(f"{name}/*.incr.aof"))
+
+
+def damage(folder: pathlib.Path) -> None:
+    """Make the append-only file one that no server reads."""
+    (file,) = files_of(folder, "appendonlydir")
+    data = bytearray(file.read_bytes())
+    data[30:50] = b"x" * 20
+    file.write_bytes(data)
+
+
+async def test_data_that_cannot_be_read_is_set_aside(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):  # the second time there is something set aside already
+        await spoilt(tmp_path)
+        async with EmbeddedServer(folder=tmp_path) as server:
+            ledger = await Ledger.open(server.url, owner="o")
+            assert not (await ledger.install(1)).intact
+            await ledger.close()
+        (line,) = caplog.messages
+        assert "Bad file format" in line
+        assert f"set aside as {tmp_path / 'appendonlydir.unreadable'}" in line
+        caplog.clear()
+    assert files_of(tmp_path, "appendonlydir.unreadable")
+
+
+async def test_data_stays_when_it_is_not_at_fault(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await spoilt(tmp_path / "data")
+    program = tmp_path / "valkey-server"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(LedgerRefused, match="ended with code 3"):
+        await EmbeddedServer(folder=tmp_path / "data").start()
+    assert files_of(tmp_path / "data", "appendonlydir")
+
+
 async def test_a_server_that_is_gone_is_one_line(tmp_path: pathlib.Path) -> None:
     async with EmbeddedServer(folder=tmp_path) as server:
         ledger = await Ledger.open(server.url, owner="o", timeout_s=0.2, first_pause_s=0.001)
@@ -41,7 +93,7 @@ async def test_a_server_that_is_gone_is_one_line(tmp_path: pathlib.Path) -> None
         with pytest.raises(LedgerUnavailable, match="does not answer"):
             await ledger.entries()
         await ledger.close()
-    with pytest.raises(LedgerUnavailable, match="check --redis-url and that the server runs"):
+    with pytest.raises(LedgerUnavailable, match="check the address and that the server runs"):
         await Ledger.open("redis://127.0.0.1:1", owner="o")
 
 
