@@ -13,7 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model.shape import Shape
-from stretto.placement.framework import Bools, Filter, Int64s, Numbers, Scorer, View, normalised
+from stretto.placement.framework import (
+    Bools,
+    Code,
+    Filter,
+    Int64s,
+    Numbers,
+    Scorer,
+    Status,
+    View,
+    normalised,
+)
 from stretto.placement.profiles import Profile
 from stretto.placement.static_part import StaticPart
 from stretto.snapshot.columns import Snapshot
@@ -60,6 +70,10 @@ class CompiledShape:
         self._kinds = tuple(sorted(kinds))
         self._kind_versions = tuple(map(snapshot.kind_version, self._kinds))
         self._object_version = snapshot.object_version
+        self.prefilters = [p for p in profile.filters if p.has_prefilter(shape)]
+        """Plugins whose PreFilter may reject the shape."""
+        self._versioned = [f for f in self.dynamic if type(f).version is not Filter.version]
+        self._versions: list[object] = []
         self.total: Int64s = np.zeros(0, dtype=np.int64)
         self._uses = 0
         self._fixed: Int64s | int = 0
@@ -115,6 +129,27 @@ class CompiledShape:
         self._object_version = version
         return False
 
+    def prefilter(self) -> Status | None:
+        """Why a plugin rejects the pod on all nodes, as upstream reports it: the first that cannot
+        be helped by preemption, else the first."""
+        first = None
+        for plugin in self.prefilters:
+            status = plugin.prefilter(self.shape, self._snapshot)
+            if status is not None and status.code is not Code.UNSCHEDULABLE:
+                return status
+            first = first or status
+        return first
+
+    def _versions_changed(self) -> bool:
+        """Whether something that filters depend on beside the rows has changed; notes it."""
+        if not self._versioned:
+            return False
+        versions = [each.version() for each in self._versioned]
+        if versions == self._versions:
+            return False
+        self._versions = versions
+        return True
+
     def refresh(self, counters: Counters) -> None:
         """Bring ``total`` up to date with the snapshot."""
         self.static.refresh()
@@ -126,7 +161,8 @@ class CompiledShape:
         self._uses += 1
         # The first use scores into a shared buffer: where no two pods are alike, keeping every
         # shape's scores would only flush those that are used again, and memory caches with them.
-        kept = current and self._uses > 2
+        stale = self._versions_changed() or not current
+        kept = not stale and self._uses > 2
         changed = snapshot.changes.since(self._stamp) if kept else None
         if changed is None or len(changed) * 4 > snapshot.rows:
             self._build()

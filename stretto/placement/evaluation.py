@@ -11,22 +11,21 @@ import numpy as np
 
 from stretto.model.unit import Diagnosis
 from stretto.placement.compiled import CompiledShape
-from stretto.placement.framework import Bools, Code, Int64s, Rejection, Scorer, View, normalised
+from stretto.placement.framework import (
+    Bools,
+    Code,
+    Int64s,
+    Rejection,
+    Scorer,
+    Status,
+    View,
+    normalised,
+)
 from stretto.placement.plugins.node_affinity import CONFLICT
 from stretto.snapshot.columns import Snapshot
 
 FROZEN = "node(s) were frozen until they are audited"
 NO_NODES = "no nodes available to schedule pods"
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Why a node was rejected; ``reasons`` sorted."""
-
-    code: Code
-    plugin: str
-    """Empty for nodes that PreFilter left out."""
-    reasons: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -59,7 +58,7 @@ def prefilter_status(compiled: CompiledShape) -> Status | None:
     """PreFilter's rejection of the pod, if any."""
     narrowed = compiled.static.named
     if narrowed is None or narrowed.names:
-        return None
+        return compiled.prefilter()
     if len(narrowed.plugins) > 1:
         reason = f"node(s) didn't satisfy plugin(s) {_listed(narrowed.plugins)} simultaneously"
         return Status(Code.UNRESOLVABLE, "", (reason,))

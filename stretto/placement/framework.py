@@ -39,6 +39,18 @@ class Code(enum.Enum):
     UNSCHEDULABLE = "Unschedulable"
     """Preemption may help."""
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
+    ERROR = "Error"
+    """The attempt itself failed (condition reason SchedulerError)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Why a pod or a node was rejected; ``reasons`` sorted."""
+
+    code: Code
+    plugin: str
+    """Empty for nodes that PreFilter left out."""
+    reasons: tuple[str, ...]
 
 
 class Normalise(enum.Enum):
@@ -113,6 +125,11 @@ class Filter:
         """The same for one row."""
         raise AssertionError("each filter has its own")
 
+    def version(self) -> object:
+        """What the answers depend on beside their rows, as a value that changes with it; rows are
+        asked again when it does. None: nothing."""
+        return None
+
     def rejections(self, view: View) -> list[Rejection]:
         """Reasons per row; together they cover exactly the rows that do not pass."""
         passes = self.passes(view)
@@ -156,6 +173,19 @@ class Plugin:
     them makes the shapes that have such a filter or scorer be compiled anew."""
     silent_kinds: ClassVar[frozenset[str]] = frozenset()
     """Those of them whose change may give a filter or scorer to a shape that has none."""
+
+    def has_prefilter(self, shape: Shape) -> bool:
+        """Whether :meth:`prefilter` may reject pods of a shape; what it says depends on the shape
+        alone."""
+        return False
+
+    def prefilter(self, shape: Shape, snapshot: Snapshot) -> Status | None:
+        """Why the pod is rejected whatever the node (upstream's PreFilter); None: it is not.
+
+        Asked each time the shape is used, so it reads no more than the objects that the shape
+        names.
+        """
+        return None
 
     def filter(self, shape: Shape, snapshot: Snapshot) -> Filter | None:
         """The filter for a shape; None when it has nothing to say (upstream's Skip)."""

@@ -89,6 +89,8 @@ class Kernel:
             UnknownProfileError: there is no profile for the shape's schedulerName.
         """
         compiled = self._compiled(shape)
+        if compiled.prefilter() is not None:
+            return Placement()
         snapshot = self._snapshot
         avoided = [row for row in map(snapshot.row_of, avoid) if row is not None]
         ranking = Ranking(snapshot, seed=seed, own=self._own, avoid=avoided)
@@ -171,6 +173,8 @@ class Kernel:
         """bool[rows]: where the shape fits now, by the vector form of the filters."""
         compiled = self._compiled(shape)
         view = View(self._snapshot)
+        if compiled.prefilter() is not None:
+            return np.zeros(view.size, dtype=np.bool_)
         mask = view.of(self._snapshot.live) & ~view.of(self._snapshot.frozen)
         for each in compiled.filters:
             passes = each.passes(view)
@@ -197,6 +201,8 @@ class Kernel:
         compiled = self._shapes.get(shape.digest)
         if compiled is None or compiled.outdated():
             compiled = self._compiled(shape)
+        if compiled.prefilters and compiled.prefilter() is not None:
+            return Cause.NODE_CHANGED
         for each in compiled.filters:
             if not each.passes_row(row):
                 return each.cause
@@ -214,6 +220,8 @@ class Kernel:
         """The kept total of every row (-1: does not fit), refreshed; what :meth:`place` chooses
         by."""
         compiled = self._compiled(shape)
+        if compiled.prefilter() is not None:
+            return [-1] * self._snapshot.rows
         compiled.refresh(self._counters)
         self._account(compiled)
         totals: list[int] = compiled.total.tolist()
