@@ -1,8 +1,7 @@
 """The dispatcher as a follower of the Binder's log: the only source of what may wake parked pods.
 
-It keeps no picture of the cluster. Of each step it notes what kind of things happened and at which
-version (design §12.1). A full state instead of a resumption means that the log was trimmed: then
-anything may have happened.
+Each step is diffed into cluster events at its version (design §12.1). A full state instead of a
+resumption means that the log was trimmed: then anything may have happened.
 """
 
 from __future__ import annotations
@@ -12,34 +11,20 @@ import random
 
 import msgspec
 
+from dispatcher.cluster_events import EventSource
 from dispatcher.core import Core
-from dispatcher.queue import Wake
 from stretto.model.unit import Version
+from stretto.placement.events import ANYTHING
 from stretto.rpc.channels import Dialer
 from stretto.rpc.errors import RpcError, WireError
 from stretto.rpc.messages import FollowKind, FollowMessage, FollowRequest
 from stretto.rpc.security import Security
 from stretto.rpc.services import FOLLOW
-from stretto.snapshot.delta import Delta
+from stretto.snapshot.delta import LABEL_KEYS
 
 log = logging.getLogger(__name__)
 
-LABEL_KEYS = "LabelKeys"
 _keys = msgspec.msgpack.Decoder(tuple[str, ...])
-
-
-def wakes(delta: Delta) -> list[Wake]:
-    """What happened in a step that may make a pod fit."""
-    found = []
-    if -1 in delta.pod_sign:
-        found.append(Wake.POD_REMOVED)
-    if delta.nodes:
-        found.append(Wake.NODE_CHANGED)
-    if delta.removed_nodes:
-        found.append(Wake.NODE_REMOVED)
-    if delta.objects:
-        found.append(Wake.OBJECT)
-    return found
 
 
 def read_label_keys(payload: bytes) -> tuple[str, ...]:
@@ -66,6 +51,7 @@ class FollowClient:
         self.version = Version(0, 0)
         """How far the log was read."""
         self._label_keys: tuple[str, ...] = ()
+        self._source = EventSource()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -78,6 +64,9 @@ class FollowClient:
                 async for message in stream:
                     self.take(message)
                 log.info("the binder at %s has ended the log", stream.peer)
+            except WireError as error:
+                log.warning("following the binder: %s; its log is read anew", error)
+                self.version = Version(0, 0)
             except RpcError as error:
                 log.warning("following the binder: %s", error)
             finally:
@@ -90,19 +79,21 @@ class FollowClient:
         if message.kind is FollowKind.FULL_BEGIN:
             self.version = Version(0, 0)
             self._label_keys = ()
+            self._source = EventSource()
             return
         for row in delta.objects:
             if row.kind == LABEL_KEYS:
                 self._label_keys = () if row.removed else read_label_keys(row.payload)
+        if message.kind in (FollowKind.FULL_CHUNK, FollowKind.FULL_END):
+            self._source.learn(delta)
         if message.kind is FollowKind.FULL_CHUNK:
             return
         version = Version(delta.epoch, delta.sequence)
         machine.label_keys(self._label_keys, now)
         if message.kind is FollowKind.FULL_END:
-            machine.event(Wake.WILDCARD, version=version, now=now)
+            machine.events([ANYTHING], version=version, now=now)
         elif message.kind is FollowKind.DELTA:
-            for kind in wakes(delta):
-                machine.event(kind, version=version, now=now)
+            machine.events(self._source.events(delta), version=version, now=now)
         self.version = version
         self._core.changed()
 

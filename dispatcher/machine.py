@@ -21,11 +21,12 @@ from dispatcher.conditions import ConditionLane, LaneLimits, PatchOrder, PatchRe
 from dispatcher.intake import Intake
 from dispatcher.outcomes import OutcomeLimits, Outcomes
 from dispatcher.pods import Place, PodRecord, PodSeen, PodTable, State
-from dispatcher.queue import Queue, QueueLimits, Wake
+from dispatcher.queue import Queue, QueueLimits
 from dispatcher.shapes import Mode, ShapeTable
 from dispatcher.shard_side import Note, Send, ShardLimits, ShardSide
 from dispatcher.statistics import Statistics
 from stretto.model.unit import Outcome, OutcomeKind, Version
+from stretto.placement.events import ASSIGNED_POD, NODE, ClusterEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +134,17 @@ class Machine:
 
     # --------------------------------------------------------------------------------- Binder's log
 
-    def event(self, kind: Wake, *, version: Version, now: float) -> None:
-        """Something in the cluster changed that may make a parked pod fit."""
+    def events(self, events: Sequence[ClusterEvent], *, version: Version, now: float) -> None:
+        """A step of the log changed something in the cluster that may make a parked pod fit."""
         self.shards.binder_at(version.epoch, now)
-        self.queue.wake(kind, version=version, now=now)
-        if kind in (Wake.OBJECT, Wake.WILDCARD) and self.outcomes.refused:
+        self.queue.wake(events, version=version, now=now)
+        if not self.outcomes.refused:
+            return
+        objects = [e for e in events if e.resource not in (ASSIGNED_POD, NODE)]
+        if objects:
             for record in list(self.outcomes.refused.values()):
                 del self.outcomes.refused[record.uid]
-                self.intake.enqueue(record, event=kind.value, now=now)
+                self.intake.enqueue(record, event=objects[0].label, now=now)
 
     def label_keys(self, keys: tuple[str, ...], now: float) -> None:
         """The set of label keys that selectors read, as the log has it now."""

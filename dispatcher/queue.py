@@ -6,11 +6,12 @@ fault: 9,000 hopeless pods of one shape cost 9,000 decisions each time a pod end
 form chosen: pods wait in the line of their shape, and the shape is parked and woken as one.
 
 A shape goes round like this. OPEN: its pods are active. A shard answers that a pod fits nowhere at
-version v: the shape is PARKED with that answer, unless an event later than v is known, then it
-goes to BACKOFF (the event is replayed, design §12.1). An event later than v moves it PARKED →
-BACKOFF; its time is up 1, 2, 4, 8, 10 s after the decision. Then PROBING: one pod goes out; each
-that is bound multiplies the number that may go, and soon the shape is OPEN. A probe that fits
-nowhere parks it again.
+version v: the shape is PARKED with that answer, unless an event later than v is known that may help
+it, then it goes to BACKOFF (the events are replayed, design §12.1). Which events may help is told
+by the hints of the plugins that rejected the shape (see wakeups.py). Such an event later than v
+moves it PARKED → BACKOFF; its time is up 1, 2, 4, 8, 10 s after the decision, or earlier when
+nothing else is to be done (KEP-5142). Then PROBING: one pod goes out; each that is bound multiplies
+the number that may go, and soon the shape is OPEN. A probe that fits nowhere parks it again.
 
 A lost wake-up would leave pods waiting for ever, so whatever stays parked for five minutes is
 woken anyway; a pod that is then bound is counted as a defect.
@@ -18,15 +19,16 @@ woken anyway; a pod that is then bound is counted as a defect.
 
 from __future__ import annotations
 
-import enum
 import heapq
-from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dispatcher.pods import NO_VERSION, Place, PodRecord, PodTable, State
+from dispatcher.pods import Place, PodRecord, PodTable, State
 from dispatcher.shapes import Mode, ShapeRecord
 from dispatcher.statistics import Statistics
+from dispatcher.wakeups import Wakeups
 from stretto.model.unit import Version
+from stretto.placement.events import TIMEOUT, ClusterEvent
 
 FRONT = -(1 << 60)
 """Orders from here on are before every order of a line."""
@@ -35,24 +37,14 @@ PROBE_OPEN = 64
 """A shape whose allowance has grown beyond one batch is open."""
 
 
-class Wake(enum.StrEnum):
-    """What may make a parked shape fit: upstream's event names."""
-
-    POD_REMOVED = "AssignedPodDelete"
-    NODE_CHANGED = "NodeUpdate"
-    NODE_REMOVED = "NodeDelete"
-    OBJECT = "ObjectUpdate"
-    WILDCARD = "Wildcard"
-    """The log was trimmed, or is another epoch's: anything may have happened."""
-    TIMEOUT = "UnschedulableTimeout"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
     """Times of the queue, in seconds; kube-scheduler's defaults."""
 
     initial_backoff_s: float = 1.0
     max_backoff_s: float = 10.0
+    pop_from_backoff: bool = True
+    """Try what is in backoff early when nothing else is to be done (SchedulerPopFromBackoffQ)."""
     leftover_s: float = 300.0
     """An attempt happens at most so long (and the backoff) after the last one (design §12.22)."""
 
@@ -78,15 +70,11 @@ class Queue:
         """
         self._pod_backoff: list[tuple[float, int, PodRecord]] = []
         self._shape_backoff: list[tuple[float, int, ShapeRecord]] = []
-        self._parked: OrderedDict[int, ShapeRecord] = OrderedDict()
-        """Longest parked first."""
-        self._parked_heap: list[tuple[Version, int, ShapeRecord]] = []
-        """Earliest decision first: an event wakes the decisions before it."""
+        self._wakeups = Wakeups()
+        """What is parked, and what it waits for."""
         self._tokens = 0
         self.untold: dict[int, ShapeRecord] = {}
         """Shapes with pods that may still have to be told their condition."""
-        self.last_event = NO_VERSION
-        """Version of the last event that may make something fit."""
 
     # -------------------------------------------------------------------------------- into the line
 
@@ -165,8 +153,23 @@ class Queue:
             heapq.heappush(self._heap, (*key, self._tokens, shape))
 
     def active(self) -> bool:
-        """True if there may be something to take."""
+        """True if there may be something to take.
+
+        When nothing is, and no shard is deciding anything, the shape that comes out of its backoff
+        next is tried early, as kube-scheduler pops from its backoff queue when it has nothing else
+        to do (KEP-5142). Pods that back off by themselves, after errors, stay out.
+        """
+        idle = not self._heap and not self._pods.counts[Place.DISPATCHED]
+        if idle and self._limits.pop_from_backoff:
+            self._probe_early()
         return bool(self._heap)
+
+    def _probe_early(self) -> None:
+        while self._shape_backoff and not self._heap:
+            until, _, shape = heapq.heappop(self._shape_backoff)
+            if shape.mode is Mode.BACKOFF and shape.until == until:
+                self._statistics.came_in(State.ACTIVE, "PopFromBackoffQ", min(len(shape), 1))
+                self._probe(shape)
 
     def take(self, *, limit: int, enough: int, now: float) -> list[PodRecord]:
         """The next pods by priority and age, at most ``limit``, of one shape if that has
@@ -211,9 +214,11 @@ class Queue:
 
     # --------------------------------------------------------------------------- answers and events
 
-    def unplaceable(self, record: PodRecord, *, version: Version, now: float) -> bool:
-        """A shard says that the pod's shape fits nowhere at ``version``; True if that is news for
-        the shape.
+    def unplaceable(
+        self, record: PodRecord, *, version: Version, plugins: tuple[str, ...], now: float
+    ) -> bool:
+        """A shard says that the pod's shape fits nowhere at ``version``, rejected by ``plugins``;
+        True if that is news for the shape.
 
         The pod goes back to the head of its line, where it waits with the others.
         """
@@ -235,7 +240,8 @@ class Queue:
             shape.failures += 1
             shape.parked_at = now
         shape.decided_at = version
-        if version < self.last_event:
+        shape.plugins = plugins
+        if self._wakeups.missed(shape) is not None:
             self._back_off_shape(shape, now)
         else:
             self._park(shape)
@@ -253,23 +259,14 @@ class Queue:
                 self._open(shape)
         self.left(record)
 
-    def wake(self, event: Wake, *, version: Version, now: float) -> int:
-        """An event of the Binder's log at ``version``: wakes every shape decided before it; how
-        many.
+    def wake(self, events: Sequence[ClusterEvent], *, version: Version, now: float) -> int:
+        """A step of the Binder's log at ``version``: wakes the shapes that were decided before it
+        and that one of its events may help; how many.
         """
-        if version > self.last_event:
-            self.last_event = version
-        woken = 0
-        while self._parked_heap and self._parked_heap[0][0] < version:
-            shape = heapq.heappop(self._parked_heap)[2]
-            if shape.mode is not Mode.PARKED or shape.number not in self._parked:
-                continue
-            if shape.decided_at >= version:
-                self._push_parked(shape)
-                continue
+        woken = self._wakeups.step(events, version=version)
+        for shape, event in woken:
             self._wake(shape, event=event, now=now)
-            woken += 1
-        return woken
+        return len(woken)
 
     def tick(self, now: float) -> None:
         """Let the backoffs end whose time has come, and flush what was forgotten."""
@@ -282,13 +279,12 @@ class Queue:
             until, _, shape = heapq.heappop(self._shape_backoff)
             if shape.mode is Mode.BACKOFF and shape.until == until:
                 self._probe(shape)
-        while self._parked:
-            shape = next(iter(self._parked.values()))
-            if shape.parked_at + self._limits.leftover_s > now:
+        while (forgotten := self._wakeups.oldest()) is not None:
+            if forgotten.parked_at + self._limits.leftover_s > now:
                 break
-            if len(shape):
+            if len(forgotten):
                 self._statistics.leftover_flushes += 1
-            self._wake(shape, event=Wake.TIMEOUT, now=now)
+            self._wake(forgotten, event=TIMEOUT, now=now)
 
     def next_deadline(self) -> float | None:
         """Monotonic time at which :meth:`tick` has something to do, if it is known."""
@@ -307,18 +303,12 @@ class Queue:
     def _park(self, shape: ShapeRecord) -> None:
         shape.mode = Mode.PARKED
         shape.probes.clear()
-        self._parked[shape.number] = shape
-        self._parked.move_to_end(shape.number)
-        self._push_parked(shape)
+        self._wakeups.park(shape)
 
-    def _push_parked(self, shape: ShapeRecord) -> None:
-        self._tokens += 1
-        heapq.heappush(self._parked_heap, (shape.decided_at, self._tokens, shape))
-
-    def _wake(self, shape: ShapeRecord, *, event: Wake, now: float) -> None:
-        self._parked.pop(shape.number, None)
-        shape.flushed = event is Wake.TIMEOUT
-        self._statistics.came_in(State.BACKOFF, event.value, len(shape))
+    def _wake(self, shape: ShapeRecord, *, event: ClusterEvent, now: float) -> None:
+        self._wakeups.unpark(shape)
+        shape.flushed = event is TIMEOUT
+        self._statistics.came_in(State.BACKOFF, event.label, len(shape))
         self._back_off_shape(shape, now)
 
     def _back_off_shape(self, shape: ShapeRecord, now: float) -> None:
@@ -338,7 +328,7 @@ class Queue:
         shape.mode = Mode.PROBING
         shape.allowance = 1
         shape.probes.clear()
-        shape.min_version = max(shape.min_version, self.last_event)
+        shape.min_version = max(shape.min_version, self._wakeups.last_version)
         self.offer(shape)
 
     def validate(self) -> None:
@@ -346,7 +336,7 @@ class Queue:
         heap = {(entry[:2], entry[3].number) for entry in self._heap}
         backoff = {(token, record.uid) for _, token, record in self._pod_backoff}
         ends = {(until, shape.number) for until, _, shape in self._shape_backoff}
-        parked = {(version, shape.number) for version, _, shape in self._parked_heap}
+        self._wakeups.validate()
         shapes: dict[int, ShapeRecord] = {}
         for record in self._pods.records.values():
             shape = shapes.setdefault(record.shape.number, record.shape)
@@ -366,11 +356,9 @@ class Queue:
             if shape.mode is Mode.BACKOFF:
                 assert (shape.until, shape.number) in ends, f"{shape!r} never comes back"
             if shape.mode is Mode.PARKED:
-                assert shape.decided_at >= self.last_event, f"{shape!r} missed an event"
-                assert any(number == shape.number for _, number in parked), f"{shape!r} cannot wake"
-            assert (shape.mode is Mode.PARKED) == (shape.number in self._parked), (
-                f"{shape!r} parked"
-            )
+                missed = self._wakeups.missed(shape)
+                assert missed is None, f"{shape!r} missed {missed}"
+            assert (shape.mode is Mode.PARKED) == self._wakeups.holds(shape), f"{shape!r} parked"
             assert shape.mode is Mode.PROBING or not shape.probes, f"{shape!r} probes"
             for uid in shape.probes:
                 probe = self._pods.get(uid)

@@ -143,10 +143,11 @@ class ShardSide:
         shape = record.shape
         self._statistics.ended("unschedulable", record.profile)
         self._statistics.came_in(State.UNSCHEDULABLE, "ScheduleAttemptFailure")
-        news = self._queue.unplaceable(record, version=answer.version, now=now)
+        news = self._queue.unplaceable(
+            record, version=answer.version, plugins=answer.diagnosis.plugins, now=now
+        )
         self._note(record.uid, "unplaceable", answer.diagnosis.message)
         if news:
-            shape.plugins = answer.diagnosis.plugins
             self._lane.tell_shape(shape, Condition("Unschedulable", answer.diagnosis.message))
         else:
             self._lane.retell(record)
@@ -190,10 +191,7 @@ class ShardSide:
     def dispatch(self, now: float) -> list[Send]:
         """Units for shards, as far as there are units and credits."""
         sends: list[Send] = []
-        while self._queue.active():
-            shard = self.assignment.ready()
-            if shard is None:
-                break
+        while (shard := self.assignment.ready()) is not None and self._queue.active():
             limit = min(BATCH_UNITS, shard.credits)
             records = self._queue.take(limit=limit, enough=min(limit, BATCH_ENOUGH), now=now)
             if not records:

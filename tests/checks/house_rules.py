@@ -20,8 +20,8 @@ BRAINS = {
         "bindings", "cluster", "commit", "log", "machine", "outcomes",
     },
     "dispatcher": {
-        "assignment", "conditions", "intake", "machine", "outcomes", "pods", "queue", "shapes",
-        "shard_side", "statistics",
+        "assignment", "cluster_events", "conditions", "intake", "machine", "outcomes", "pods",
+        "queue", "shapes", "shard_side", "statistics", "wakeups",
     },
     "scheduler_shard": {
         "answers", "desk", "overlay", "partitions", "picture", "proposed", "shapes", "worker",

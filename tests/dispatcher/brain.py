@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dispatcher.machine import Machine
+from dispatcher.machine import Machine, MachineLimits
 from dispatcher.pods import Condition, PodSeen, State
-from dispatcher.queue import Wake
+from dispatcher.queue import QueueLimits
 from dispatcher.shard_side import Send
 from stretto.model.shape import Shape
 from stretto.model.unit import (
@@ -20,7 +20,11 @@ from stretto.model.unit import (
     Unplaceable,
     Version,
 )
+from stretto.placement.events import ANYTHING, ASSIGNED_POD, Action, ClusterEvent
 
+POD_REMOVED = ClusterEvent(
+    ASSIGNED_POD, Action.DELETE, old_pod=Shape(profile="stretto", namespace="default")
+)
 EPOCH = 7
 BINDER = 40
 
@@ -38,9 +42,10 @@ def shape(cpu: int = 100, *, priority: int = 0, **fields: object) -> Shape:
 class Brain:
     """A machine, its clock, and what it sent."""
 
-    def __init__(self, *, start: bool = True) -> None:
+    def __init__(self, *, start: bool = True, pop_from_backoff: bool = False) -> None:
         self.stories: list[tuple[str, str, str]] = []
-        self.machine = Machine(note=lambda *line: self.stories.append(line))
+        limits = MachineLimits(queue=QueueLimits(pop_from_backoff=pop_from_backoff))
+        self.machine = Machine(limits=limits, note=lambda *line: self.stories.append(line))
         self.now = 1000.0
         self.version = 0
         self.index = 1
@@ -50,7 +55,7 @@ class Brain:
             self.machine.owned_set(owned=(), complete=True, now=self.now)
             self.machine.synced()
             self.machine.binder_connected(up=True, now=self.now)
-            self.event(Wake.WILDCARD)
+            self.event(ANYTHING)
 
     def pod(self, uid: str, of: Shape | None = None, *, version: int = 0, **fields: object) -> None:
         self.version = version or self.version + 1
@@ -124,7 +129,13 @@ class Brain:
         for uid in uids:
             self.outcome(uid, OutcomeKind.BOUND, node="n1", shard="shard-1")
 
-    def unplaceable(self, *uids: str, at: int, message: str = "0/3 nodes are available") -> None:
+    def unplaceable(
+        self,
+        *uids: str,
+        at: int,
+        message: str = "0/3 nodes are available",
+        plugins: tuple[str, ...] = ("NodeResourcesFit",),
+    ) -> None:
         answers: dict[int, list[Unplaceable]] = {}
         for uid in uids:
             stream, unit = self.sent[uid]
@@ -134,7 +145,7 @@ class Brain:
                     attempt=unit.attempt,
                     shape=unit.members[0].shape,
                     version=Version(BINDER, at),
-                    diagnosis=Diagnosis(message=message, plugins=("NodeResourcesFit",), nodes=3),
+                    diagnosis=Diagnosis(message=message, plugins=plugins, nodes=3),
                 )
             )
         for stream, of_stream in answers.items():
@@ -155,8 +166,8 @@ class Brain:
         self.machine.pod_deleted(uid, leaving=leaving, now=self.now)
         self.machine.validate()
 
-    def event(self, kind: Wake = Wake.POD_REMOVED, *, at: int = 1, epoch: int = BINDER) -> None:
-        self.machine.event(kind, version=Version(epoch, at), now=self.now)
+    def event(self, event: ClusterEvent = POD_REMOVED, *, at: int = 1, epoch: int = BINDER) -> None:
+        self.machine.events([event], version=Version(epoch, at), now=self.now)
         self.machine.validate()
 
     def wait(self, seconds: float) -> None:

@@ -21,10 +21,18 @@ from hypothesis.stateful import (
 
 from dispatcher.conditions import PatchOrder, PatchResult
 from dispatcher.pods import Place, PodSeen
-from dispatcher.queue import Wake
 from stretto.model.unit import Attempt, Cause, Outcome, OutcomeKind, PodUid, UnitId, Version
-from tests.dispatcher.brain import BINDER, Brain, shape
+from stretto.placement.events import ANYTHING, NODE, Action, ClusterEvent
+from stretto.snapshot.delta import NodeRow
+from tests.dispatcher.brain import BINDER, POD_REMOVED, Brain, shape
 
+NODE_ROW = NodeRow(name="n", uid="n", allocatable=(("cpu", 1), ("pods", 9)))
+EVENTS = [
+    POD_REMOVED,
+    ANYTHING,
+    ClusterEvent(NODE, Action.ADD, new_node=NODE_ROW),
+    ClusterEvent("StorageClass", Action.ADD),
+]
 SHAPES = [shape(1), shape(2), shape(3, priority=5)]
 
 
@@ -33,7 +41,7 @@ class Cluster(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.brain = Brain()
+        self.brain = Brain(pop_from_backoff=True)
         self.streams = 0
         self.sequence = 1
         self.created = 0
@@ -180,11 +188,11 @@ class Cluster(RuleBasedStateMachine):
             self.bound.add(uid)
         self.say(uid, kind, attempt)
 
-    @rule(kind=st.sampled_from(list(Wake)), epoch=st.just(BINDER))
-    def event(self, kind: Wake, epoch: int) -> None:
+    @rule(event=st.sampled_from(EVENTS), epoch=st.just(BINDER))
+    def event(self, event: ClusterEvent, epoch: int) -> None:
         self.sequence += 1
         version = Version(epoch, self.sequence)
-        self.brain.machine.event(kind, version=version, now=self.brain.now)
+        self.brain.machine.events([event], version=version, now=self.brain.now)
 
     @rule()
     def answer_asked(self) -> None:
@@ -245,7 +253,7 @@ class Cluster(RuleBasedStateMachine):
             if record.place is Place.GATED:
                 self.see(uid, number=0)
         for _ in range(60):
-            self.event(Wake.OBJECT, BINDER)
+            self.event(POD_REMOVED, BINDER)
             self.wait(11.0)
             while self.patches:
                 self.patched(PatchResult.WRITTEN)

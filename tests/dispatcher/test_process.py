@@ -20,6 +20,7 @@ from stretto.config.dispatcher import DispatcherSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.model.errors import OperatorError
+from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis, Unit, Unplaceable, Version
 from stretto.rpc.channels import Dialer
 from stretto.rpc.messages import FollowKind, FollowMessage, FromShard, ShardHello
@@ -172,7 +173,8 @@ async def test_a_pod_is_sent_told_why_it_waits_woken_and_forgotten_when_bound(
         assert (await here.condition("a"))["lastTransitionTime"]
         assert [(e["reason"], e["note"]) for e in events] == [("FailedScheduling", text)]
         freed = Delta(epoch=BINDER, sequence=9)
-        freed.removed_nodes = [1]
+        freed.shapes = [(1, Shape(profile="stretto", namespace="default"))]
+        freed.add_pod(shape_id=1, node_id=1, uid="gone", sign=-1)
         await here.binder.log.put(FollowMessage(FollowKind.DELTA, freed))
         again = await next_units(stream)
         version_now = int((await here.read("a"))["metadata"]["resourceVersion"])

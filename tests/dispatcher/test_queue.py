@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dispatcher.pods import State
-from dispatcher.queue import Wake
 from stretto.model.unit import Cause, OutcomeKind
+from stretto.placement.events import ANYTHING
 from tests.dispatcher.brain import BINDER, Brain, shape
 
 
@@ -100,25 +98,13 @@ def test_an_event_during_the_decision_is_replayed() -> None:
     assert brain.sent["a"][1].min_sequence == 9
 
 
-@pytest.mark.parametrize("kind", list(Wake))
-def test_every_kind_of_event_wakes(kind: Wake) -> None:
-    brain = Brain()
-    brain.pod("a")
-    brain.shard()
-    brain.dispatch()
-    brain.unplaceable("a", at=5)
-    brain.event(kind, at=6)
-    brain.wait(1.0)
-    assert brain.units() == ["a"]
-
-
 def test_a_trimmed_log_or_another_epoch_is_a_wildcard() -> None:
     brain = Brain()
     brain.pod("a")
     brain.shard()
     brain.dispatch()
     brain.unplaceable("a", at=5)
-    brain.event(Wake.WILDCARD, at=1, epoch=BINDER + 1)
+    brain.event(ANYTHING, at=1, epoch=BINDER + 1)
     brain.wait(1.0)
     assert brain.units() == ["a"]
     brain.unplaceable("a", at=5)

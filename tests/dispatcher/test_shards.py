@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dispatcher.conditions import PatchResult
 from dispatcher.pods import State
-from dispatcher.queue import Wake
 from stretto.model.unit import Attempt, Cause, OutcomeKind
+from stretto.placement.events import Action, ClusterEvent
 from tests.dispatcher.brain import BINDER, EPOCH, Brain, shape
 
 
@@ -237,7 +237,7 @@ def test_a_pod_refused_by_the_binder_waits_for_a_change_of_itself_or_of_an_objec
     assert brain.units() == []
     brain.pod("p0", generation=2)
     assert brain.units() == ["p0"]
-    brain.event(Wake.OBJECT, at=9)
+    brain.event(ClusterEvent("StorageClass", Action.ADD), at=9)
     assert brain.units() == ["p1"]
 
 

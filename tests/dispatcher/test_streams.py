@@ -21,6 +21,7 @@ from dispatcher.outcomes_client import OutcomesClient
 from dispatcher.pods import Place, PodSeen
 from dispatcher.process import Sinks
 from dispatcher.work_server import WorkServer
+from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis, Outcome, OutcomeKind, PodUid, Unplaceable, Version
 from stretto.rpc.channels import Dialer, Stream
 from stretto.rpc.errors import NotLeader
@@ -166,6 +167,7 @@ async def test_a_parked_pod_is_woken_by_the_log_and_told_the_version_to_reach() 
         await stream.send(FromShard(unplaceable=[answer]))
         await until(lambda: here.machine.queue.next_deadline() is None and here.place("a") == 1)
         freed = Delta(epoch=BINDER, sequence=9)
+        freed.shapes = [(1, Shape(profile="stretto", namespace="default"))]
         freed.pod_sign, freed.pod_shape, freed.pod_node, freed.pod_uid = [-1], [1], [1], ["x"]
         await here.binder.log.put(FollowMessage(FollowKind.DELTA, freed))
         again = (await units(stream)).units[0]

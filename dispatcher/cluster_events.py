@@ -1,0 +1,125 @@
+"""Steps of the Binder's log diffed into cluster events.
+
+To tell what changed one must know what was: nodes without their images, and the shapes of the log
+packed as the snapshot packs them. Pods are not kept; a step names the shape of each that came or
+left. Equal events of a step are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from stretto.model.shape import Shape
+from stretto.placement.events import ASSIGNED_POD, NODE, Action, ClusterEvent
+from stretto.rpc.errors import WireError
+from stretto.snapshot.delta import LABEL_KEYS, Delta, NodeRow, ObjectRow
+from stretto.snapshot.pods import ShapeTable
+from stretto.snapshot.resources import ResourceTable
+
+_QUIET = frozenset({LABEL_KEYS})
+"""Kinds of the log that are our own bookkeeping and wake nobody."""
+
+
+class EventSource:
+    """What is known of the cluster, and what each step changes in it."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, tuple[NodeRow, bool]] = {}
+        """Node number → (definition without images, frozen)."""
+        self._shapes = ShapeTable(ResourceTable(capacity=1))
+        self._objects: set[tuple[str, str]] = set()
+
+    def learn(self, delta: Delta) -> None:
+        """Take a piece of a full state: what it shows was there before."""
+        for _ in self._events(delta):
+            pass
+
+    def events(self, delta: Delta) -> list[ClusterEvent]:
+        """What a step changes, in the log's order, each kind of pod once.
+
+        Raises:
+            WireError: a pod has a shape that the log has not defined.
+        """
+        return list(self._events(delta))
+
+    def _events(self, delta: Delta) -> Iterator[ClusterEvent]:
+        for number, shape in delta.shapes:
+            self._shapes.define(number, shape)
+        for change in delta.nodes:
+            known = self._nodes.get(change.node_id)
+            row = msgspec.structs.replace(change.row, images=())
+            self._nodes[change.node_id] = row, change.frozen
+            yield from _node_events(known, row, frozen=change.frozen)
+        yield from self._pod_events(delta)
+        for node_id in delta.removed_nodes:
+            gone = self._nodes.pop(node_id, None)
+            if gone is not None:
+                yield ClusterEvent(NODE, Action.DELETE, old_node=gone[0])
+        for item in delta.objects:
+            if item.kind not in _QUIET:
+                yield self._object_event(item)
+
+    def _pod_events(self, delta: Delta) -> Iterator[ClusterEvent]:
+        """Pods that came and left; the same uid with both signs is an update."""
+        if delta.pod_count:
+            return
+        left: dict[str, int] = {}
+        came: dict[str, int] = {}
+        for sign, shape, uid in zip(delta.pod_sign, delta.pod_shape, delta.pod_uid, strict=True):
+            (came if sign > 0 else left)[uid] = shape
+        updates = {(left[uid], came[uid]) for uid in left.keys() & came.keys() if uid}
+        for old, new in sorted(updates):
+            if old != new:
+                yield from self._pod_update(old, new)
+        for shape in sorted({shape for uid, shape in left.items() if uid not in came}):
+            yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(shape))
+        for shape in sorted({shape for uid, shape in came.items() if uid not in left}):
+            yield ClusterEvent(ASSIGNED_POD, Action.ADD, new_pod=self._shape(shape))
+
+    def _pod_update(self, old: int, new: int) -> Iterator[ClusterEvent]:
+        before, after = self._shape(old), self._shape(new)
+        if before.labels != after.labels:
+            yield ClusterEvent(ASSIGNED_POD, Action.POD_LABEL, old_pod=before, new_pod=after)
+        asked = dict(after.requests)
+        if any(asked.get(name, 0) < amount for name, amount in before.requests):
+            yield ClusterEvent(ASSIGNED_POD, Action.POD_SCALE_DOWN, old_pod=before, new_pod=after)
+
+    def _shape(self, number: int) -> Shape:
+        try:
+            return self._shapes.shape(number)
+        except KeyError:
+            raise WireError(f"PodChanges.shape holds {number}, which was not defined") from None
+
+    def _object_event(self, item: ObjectRow) -> ClusterEvent:
+        name = item.kind, item.key
+        if item.removed:
+            self._objects.discard(name)
+            return ClusterEvent(item.kind, Action.DELETE)
+        known = name in self._objects
+        self._objects.add(name)
+        return ClusterEvent(item.kind, Action.UPDATE if known else Action.ADD)
+
+
+def _node_events(
+    known: tuple[NodeRow, bool] | None, new: NodeRow, *, frozen: bool
+) -> Iterator[ClusterEvent]:
+    """A node that thaws after an audit is to waiting pods like one that came."""
+    if frozen:
+        return
+    if known is None or known[1]:
+        yield ClusterEvent(NODE, Action.ADD, new_node=new)
+        return
+    old = known[0]
+    action = Action(0)
+    if old.allocatable != new.allocatable:
+        action |= Action.NODE_ALLOCATABLE
+    if old.labels != new.labels:
+        action |= Action.NODE_LABEL
+    if old.taints != new.taints or old.unschedulable != new.unschedulable:
+        action |= Action.NODE_TAINT
+    if old.declared_features != new.declared_features:
+        action |= Action.NODE_FEATURE
+    for single in action:
+        yield ClusterEvent(NODE, single, old_node=old, new_node=new)

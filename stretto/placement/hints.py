@@ -1,0 +1,129 @@
+"""Queueing hints: which event may make a shape schedulable that certain plugins rejected.
+
+For each plugin the events that it registers upstream (EventsToRegister of the plugin's file under
+pkg/scheduler/framework/plugins) and the condition that narrows them. A hint may say yes too often,
+which costs a decision; saying no wrongly would leave pods waiting, so whoever is not sure says yes.
+What upstream calls TargetPod events needs no hint here: a pod whose labels, tolerations or requests
+change gets another shape, and that shape has not been rejected yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from stretto.model.shape import Shape
+from stretto.placement.events import ASSIGNED_POD, NODE, WILDCARD, Action, ClusterEvent
+from stretto.placement.hint_conditions import (
+    allocatable_admits,
+    frees_host_port,
+    labels_admit,
+    same_namespace,
+    scaled_down,
+    taints_admit,
+    uncordoned,
+)
+
+Condition = Callable[[Shape, ClusterEvent], bool]
+
+ADD_UPDATE = Action.ADD | Action.UPDATE
+ANY = Action.ADD | Action.UPDATE | Action.DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """A resource and the actions on it that a plugin wants to hear of."""
+
+    resource: str
+    actions: Action
+    condition: Condition | None = None
+    """None: every such event may help."""
+
+
+def _objects(actions: Action, *kinds: str) -> tuple[Interest, ...]:
+    return tuple(Interest(kind, actions) for kind in kinds)
+
+
+INTERESTS: dict[str, tuple[Interest, ...]] = {
+    "NodeResourcesFit": (
+        Interest(ASSIGNED_POD, Action.DELETE),
+        Interest(ASSIGNED_POD, Action.POD_SCALE_DOWN, scaled_down),
+        Interest(NODE, Action.ADD | Action.NODE_ALLOCATABLE, allocatable_admits),
+        *_objects(ADD_UPDATE, "DeviceClass"),
+    ),
+    "NodeAffinity": (Interest(NODE, Action.ADD | Action.NODE_LABEL, labels_admit),),
+    "TaintToleration": (Interest(NODE, Action.ADD | Action.NODE_TAINT, taints_admit),),
+    "NodeUnschedulable": (Interest(NODE, Action.ADD | Action.NODE_TAINT, uncordoned),),
+    "NodeName": (Interest(NODE, Action.ADD),),
+    "NodePorts": (
+        Interest(ASSIGNED_POD, Action.DELETE, frees_host_port),
+        Interest(NODE, Action.ADD),
+    ),
+    "PodTopologySpread": (
+        Interest(ASSIGNED_POD, Action.ADD | Action.DELETE | Action.POD_LABEL, same_namespace),
+        Interest(NODE, Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT),
+    ),
+    "InterPodAffinity": (
+        Interest(ASSIGNED_POD, Action.ADD | Action.DELETE | Action.POD_LABEL),
+        Interest(NODE, Action.ADD | Action.NODE_LABEL),
+        *_objects(ADD_UPDATE, "Namespace"),
+    ),
+    "VolumeBinding": (
+        Interest(NODE, Action.ADD | Action.NODE_LABEL),
+        *_objects(
+            ADD_UPDATE, "StorageClass", "PersistentVolumeClaim", "PersistentVolume", "CSINode",
+            "CSIDriver", "CSIStorageCapacity",
+        ),
+    ),
+    "VolumeZone": (
+        Interest(NODE, Action.ADD | Action.NODE_LABEL),
+        *_objects(ADD_UPDATE, "StorageClass", "PersistentVolumeClaim", "PersistentVolume"),
+    ),
+    "NodeVolumeLimits": (
+        Interest(ASSIGNED_POD, Action.DELETE),
+        *_objects(ADD_UPDATE, "CSINode", "PersistentVolumeClaim"),
+        *_objects(Action.DELETE, "VolumeAttachment"),
+    ),
+    "VolumeRestrictions": (
+        Interest(ASSIGNED_POD, Action.DELETE),
+        Interest(NODE, Action.ADD),
+        *_objects(Action.ADD, "PersistentVolumeClaim"),
+    ),
+    "DynamicResources": (
+        Interest(NODE, Action.ADD | Action.NODE_LABEL),
+        *_objects(ANY, "ResourceClaim"),
+        *_objects(ANY, "DeviceTaintRule"),
+        *_objects(ADD_UPDATE, "DeviceClass", "ResourceSlice"),
+    ),
+    "NodeDeclaredFeatures": (Interest(NODE, Action.ADD | Action.NODE_FEATURE),),
+    "GangScheduling": _objects(ADD_UPDATE, "PodGroup"),
+    "DefaultPreemption": (),
+}  # fmt: skip
+"""By plugin. DefaultPreemption registers only to gate: nothing wakes on its behalf."""
+
+
+def interests_of(plugins: Iterable[str]) -> tuple[Interest, ...] | None:
+    """What pods that these plugins rejected want to hear of; None: of everything.
+
+    A pod without a known rejector, or with one that registers nothing (an own plugin, an extender),
+    is woken by any event, as upstream does.
+    """
+    found: list[Interest] = []
+    for plugin in plugins:
+        interests = INTERESTS.get(plugin)
+        if interests is None:
+            return None
+        found += interests
+    return tuple(found) or None
+
+
+def may_help(shape: Shape, interests: tuple[Interest, ...] | None, event: ClusterEvent) -> bool:
+    """Whether an event may make the shape schedulable."""
+    if interests is None or event.resource == WILDCARD:
+        return True
+    for interest in interests:
+        if interest.resource == event.resource and interest.actions & event.action:
+            condition = interest.condition
+            if condition is None or condition(shape, event):
+                return True
+    return False

@@ -1,0 +1,194 @@
+"""Steps of the Binder's log as cluster events, and what they wake in the queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.cluster_events import EventSource
+from dispatcher.pods import State
+from dispatcher.wakeups import KEPT_STEPS
+from stretto.model.shape import Shape
+from stretto.model.unit import Version
+from stretto.placement.events import NODE, Action, ClusterEvent
+from stretto.rpc.errors import WireError
+from stretto.snapshot.delta import (
+    LABEL_KEYS,
+    Delta,
+    ImageRow,
+    NodeChange,
+    NodeRow,
+    ObjectRow,
+    Taint,
+)
+from tests.dispatcher.brain import BINDER, POD_REMOVED, Brain, shape
+
+A = Shape(profile="stretto", namespace="default", requests=(("cpu", 2),))
+SMALLER = Shape(profile="stretto", namespace="default", requests=(("cpu", 1),))
+LABELLED = Shape(
+    profile="stretto", namespace="default", requests=(("cpu", 2),), labels=(("k", "v"),)
+)
+
+
+def node(**fields: object) -> NodeRow:
+    return NodeRow(name="n", uid="u", **fields)  # type: ignore[arg-type]
+
+
+def labels(source: EventSource, delta: Delta) -> list[str]:
+    return [event.label for event in source.events(delta)]
+
+
+@pytest.fixture
+def source() -> EventSource:
+    known = EventSource()
+    shapes = [(1, A), (2, SMALLER), (3, LABELLED)]
+    known.learn(Delta(shapes=shapes, nodes=[NodeChange(1, node())]))
+    return known
+
+
+def test_pods_that_come_and_leave_are_one_event_a_shape(source: EventSource) -> None:
+    delta = Delta()
+    for uid in ("a", "b", "c"):
+        delta.add_pod(shape_id=1, node_id=1, uid=uid)
+    delta.add_pod(shape_id=2, node_id=1, uid="gone", sign=-1)
+    assert labels(source, delta) == ["AssignedPodDelete", "AssignedPodAdd"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (1, 1, []),
+        (1, 2, ["AssignedPodUpdateScaleDown"]),
+        (2, 1, []),
+        (1, 3, ["AssignedPodUpdateLabel"]),
+    ],
+)
+def test_a_pod_with_both_signs_was_changed(
+    source: EventSource, old: int, new: int, expected: list[str]
+) -> None:
+    delta = Delta()
+    delta.add_pod(shape_id=old, node_id=1, uid="a", sign=-1)
+    delta.add_pod(shape_id=new, node_id=1, uid="a")
+    assert labels(source, delta) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (node(), []),
+        (node(images=(ImageRow(("i",), 1),)), []),
+        (node(unschedulable=True), ["NodeUpdateTaint"]),
+        (node(taints=(Taint("a", "", "NoSchedule"),)), ["NodeUpdateTaint"]),
+        (node(declared_features=("f",)), ["NodeUpdateDeclaredFeature"]),
+        (
+            node(labels=(("a", "b"),), allocatable=(("cpu", 1),)),
+            ["NodeUpdateAllocatable", "NodeUpdateLabel"],
+        ),
+    ],
+)
+def test_node_updates_are_told_apart(
+    source: EventSource, row: NodeRow, expected: list[str]
+) -> None:
+    assert labels(source, Delta(nodes=[NodeChange(1, row)])) == expected
+
+
+def test_nodes_come_thaw_and_go(source: EventSource) -> None:
+    assert labels(source, Delta(nodes=[NodeChange(2, node())])) == ["NodeAdd"]
+    assert labels(source, Delta(nodes=[NodeChange(2, node(), frozen=True)])) == []
+    assert labels(source, Delta(nodes=[NodeChange(2, node())])) == ["NodeAdd"]
+    assert labels(source, Delta(removed_nodes=[2])) == ["NodeDelete"]
+    assert labels(source, Delta(removed_nodes=[2])) == []
+
+
+def test_objects_are_added_updated_and_deleted(source: EventSource) -> None:
+    row = ObjectRow("StorageClass", "fast")
+    assert labels(source, Delta(objects=[row])) == ["StorageClassAdd"]
+    assert labels(source, Delta(objects=[row])) == ["StorageClassUpdate"]
+    gone = ObjectRow("StorageClass", "fast", removed=True)
+    assert labels(source, Delta(objects=[gone])) == ["StorageClassDelete"]
+    assert labels(source, Delta(objects=[row])) == ["StorageClassAdd"]
+    assert labels(source, Delta(objects=[ObjectRow(LABEL_KEYS, "")])) == []
+
+
+def test_a_shape_that_was_not_defined_breaks_the_contract(source: EventSource) -> None:
+    delta = Delta()
+    delta.add_pod(shape_id=9, node_id=1, uid="a")
+    with pytest.raises(WireError, match=r"PodChanges\.shape holds 9"):
+        source.events(delta)
+
+
+def parked(plugins: tuple[str, ...], *, at: int = 5) -> Brain:
+    brain = Brain()
+    brain.pod("a", shape(500))
+    brain.shard()
+    brain.dispatch()
+    brain.unplaceable("a", at=at, plugins=plugins)
+    assert brain.state("a") is State.UNSCHEDULABLE
+    return brain
+
+
+UNRELATED = ClusterEvent(NODE, Action.NODE_LABEL, old_node=node(), new_node=node())
+ROOMY = ClusterEvent(NODE, Action.ADD, new_node=node(allocatable=(("cpu", 500), ("pods", 1))))
+TINY = ClusterEvent(NODE, Action.ADD, new_node=node(allocatable=(("cpu", 499), ("pods", 1))))
+
+
+def test_an_event_that_cannot_help_wakes_nobody() -> None:
+    brain = parked(("NodeResourcesFit",))
+    brain.event(UNRELATED, at=6)
+    brain.event(TINY, at=7)
+    assert brain.state("a") is State.UNSCHEDULABLE
+    brain.event(ROOMY, at=8)
+    assert brain.state("a") is State.BACKOFF
+
+
+def test_a_helpful_event_is_found_among_unhelpful_ones_when_it_is_replayed() -> None:
+    brain = Brain()
+    brain.pod("a", shape(500))
+    brain.shard()
+    brain.dispatch()
+    for version, event in enumerate((TINY, ROOMY, UNRELATED), 6):
+        brain.event(event, at=version)
+    brain.unplaceable("a", at=5)
+    assert brain.state("a") is State.BACKOFF
+
+
+def test_unhelpful_events_during_the_decision_do_not_bring_it_back() -> None:
+    brain = Brain()
+    brain.pod("a", shape(500))
+    brain.shard()
+    brain.dispatch()
+    for version, event in enumerate((TINY, UNRELATED), 6):
+        brain.event(event, at=version)
+    brain.unplaceable("a", at=5)
+    assert brain.state("a") is State.UNSCHEDULABLE
+
+
+def test_a_decision_older_than_the_kept_steps_may_have_missed_anything() -> None:
+    brain = Brain()
+    brain.pod("a", shape(500))
+    brain.shard()
+    brain.dispatch()
+    for sequence in range(6, 6 + KEPT_STEPS + 1):
+        version = Version(BINDER, sequence)
+        brain.machine.events([UNRELATED], version=version, now=brain.now)
+    brain.unplaceable("a", at=5)
+    assert brain.state("a") is State.BACKOFF
+
+
+def test_a_pod_rejected_by_nobody_known_hears_of_everything() -> None:
+    brain = parked(())
+    brain.event(UNRELATED, at=6)
+    assert brain.state("a") is State.BACKOFF
+
+
+def test_backoff_is_cut_short_only_when_nothing_else_is_to_be_done() -> None:
+    brain = Brain(pop_from_backoff=True)
+    brain.pod("a", shape(500))
+    brain.pod("busy", shape(1))
+    brain.shard()
+    brain.dispatch()
+    brain.unplaceable("a", at=5)
+    brain.event(POD_REMOVED, at=6)
+    assert brain.units() == [], "a shard is still deciding"
+    brain.bind("busy")
+    assert brain.units() == ["a"]
+    assert brain.machine.statistics.incoming["active", "PopFromBackoffQ"] == 1
