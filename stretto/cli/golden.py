@@ -1,11 +1,11 @@
 """``stretto golden PATH…``: the placement code against recorded answers of kube-scheduler.
 
 A golden file holds worlds (cluster states) with what kube-scheduler 1.37 decided in them, one JSON
-object a line; see tests/golden/README.md for the format. Every value that only built plugins speak
-about is compared: PreFilter, each node's filter status, raw and weighted scores per plugin, totals,
-the best nodes and the fit error's text, and that the kept totals and the one-row check say the
-same. Pods that other plugins speak about are counted as not checked, and families that are about
-plugins that are not built are named, never counted as passed.
+object a line; see tests/golden/README.md for the format. Everything is compared: PreEnqueue,
+PreFilter, each node's filter status, raw and weighted scores per plugin, totals, the best and the
+chosen node, Reserve, errors, PostFilter, the whole message, and that the kept totals and the
+one-row check say the same. Pods that plugins speak about which are not built are counted as not
+checked by the plugin's name, never as passed, and so are points that have no answer yet.
 """
 
 from __future__ import annotations
@@ -19,31 +19,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stretto.cli.golden_compare import Difference, PodAnswer, compare_pod
-from stretto.cli.golden_world import UnbuildableError, World, WorldState, not_checked
+from stretto.cli.golden_answers import Case
+from stretto.cli.golden_compare import Difference, compare_pod
+from stretto.cli.golden_world import UnbuildableError, WorldState, not_checked
 
-UNBUILT_FAMILIES = {
-    "spread": "PodTopologySpread",
-    "interpod": "InterPodAffinity",
-    "volumes": "the volume plugins",
-    "dra": "DynamicResources",
-}
 _SHOWN = 40
 """Differences printed per family; the rest are counted."""
-
-
-class Answers(msgspec.Struct):
-    """The ``expect`` part of a line."""
-
-    nodes: list[str]
-    pods: list[PodAnswer]
-
-
-class Case(msgspec.Struct):
-    """A line of a golden file."""
-
-    world: World
-    expect: Answers
 
 
 @dataclass(slots=True)
@@ -54,6 +35,9 @@ class Tally:
     pods: int = 0
     checks: int = 0
     skipped: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Pods that were not compared at all, by reason."""
+    left_out: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Pods of which a point was not compared, by reason."""
     differences: list[Difference] = field(default_factory=list)
 
 
@@ -117,27 +101,21 @@ def check_case(case: Case, tally: Tally) -> None:
             tally.skipped[reason] += 1
         else:
             tally.pods += 1
-            checks, differences = compare_pod(
-                answer, shape, state, nodes=case.expect.nodes, world=world.id
-            )
-            tally.checks += checks
-            tally.differences += differences
+            found = compare_pod(answer, shape, state, nodes=case.expect.nodes, world=world.id)
+            tally.checks += found.checks
+            tally.differences += found.differences
+            for point in found.left_out:
+                tally.left_out[point] += 1
         if answer.chosen is not None:
             state.assume(shape, answer.chosen)
 
 
 def check(paths: list[pathlib.Path]) -> dict[str, Tally]:
-    """Tallies by family. Families of plugins that are not built are left out by :func:`run`."""
+    """Tallies by family."""
     tallies: dict[str, Tally] = {}
     for path in paths:
         for case in cases(path):
-            family = case.world.family
-            tally = tallies.setdefault(family, Tally())
-            if family in UNBUILT_FAMILIES:
-                tally.worlds += 1
-                tally.skipped[f"{UNBUILT_FAMILIES[family]} not built"] += len(case.expect.pods)
-            else:
-                check_case(case, tally)
+            check_case(case, tallies.setdefault(case.world.family, Tally()))
     return tallies
 
 
@@ -149,12 +127,14 @@ def report(tallies: dict[str, Tally]) -> int:
     for family, tally in tallies.items():
         skipped = sum(tally.skipped.values())
         checked = f"{tally.pods:>7}{tally.checks:>10}{len(tally.differences):>13}"
-        if family in UNBUILT_FAMILIES:
-            checked = f"{'not checked: plugins not built':>30}"
+        if not tally.pods:
+            checked = f"{'no pod was checked':>30}"
         write(f"{family:<14}{tally.worlds:>7}{checked}{skipped:>13}\n")
     for family, tally in tallies.items():
         for reason, count in sorted(tally.skipped.items()):
             write(f"{family}: {count} pods not checked: {reason}\n")
+        for reason, count in sorted(tally.left_out.items()):
+            write(f"{family}: {count} pods without: {reason}\n")
     for tally in tallies.values():
         for difference in tally.differences[:_SHOWN]:
             write(f"{difference}\n")

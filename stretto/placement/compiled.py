@@ -70,7 +70,7 @@ class CompiledShape:
         self._kinds = tuple(sorted(kinds))
         self._kind_versions = tuple(map(snapshot.kind_version, self._kinds))
         self._object_version = snapshot.object_version
-        self.prefilters = [p for p in profile.filters if p.has_prefilter(shape)]
+        self.prefilters = [p for p in profile.prefilters if p.has_prefilter(shape)]
         """Plugins whose PreFilter may reject the shape."""
         self._versioned = [f for f in self.dynamic if type(f).version is not Filter.version]
         self._versions: list[object] = []

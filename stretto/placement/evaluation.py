@@ -44,6 +44,14 @@ class Evaluation:
     total: list[int] = field(default_factory=list)
 
     @property
+    def error(self) -> str:
+        """What the attempt fails with, '' if no plugin failed; of several nodes the first's."""
+        if self.prefilter is not None:
+            return self.prefilter.message if self.prefilter.code is Code.ERROR else ""
+        failed = [row for row, status in self.rejected.items() if status.code is Code.ERROR]
+        return self.rejected[min(failed)].message if failed else ""
+
+    @property
     def best(self) -> list[int]:
         """Feasible rows with the highest total."""
         top = max(self.total, default=0)
@@ -103,7 +111,7 @@ def evaluate(compiled: CompiledShape, snapshot: Snapshot) -> Evaluation:
             found.rejected[row] = status
     feasible = np.flatnonzero(alive)
     found.feasible = feasible.tolist()
-    if found.feasible:
+    if found.feasible and not found.error:
         _score(found, compiled, View(snapshot, feasible))
     return found
 
@@ -111,6 +119,7 @@ def evaluate(compiled: CompiledShape, snapshot: Snapshot) -> Evaluation:
 def _statuses(plugin: str, rejections: list[Rejection], alive: Bools) -> dict[int, Status]:
     reasons: dict[int, list[str]] = {}
     unresolvable: set[int] = set()
+    failed: set[int] = set()
     for rejection in rejections:
         rows = np.flatnonzero(rejection.rows & alive).tolist()
         for row in rows:
@@ -118,14 +127,15 @@ def _statuses(plugin: str, rejections: list[Rejection], alive: Bools) -> dict[in
             hard = rejection.unresolvable
             if hard if isinstance(hard, bool) else hard[row]:
                 unresolvable.add(row)
-    return {
-        row: Status(
-            Code.UNRESOLVABLE if row in unresolvable else Code.UNSCHEDULABLE,
-            plugin,
-            tuple(sorted(texts)),
-        )
-        for row, texts in reasons.items()
-    }
+            if rejection.error:
+                failed.add(row)
+
+    def code(row: int) -> Code:
+        if row in failed:
+            return Code.ERROR
+        return Code.UNRESOLVABLE if row in unresolvable else Code.UNSCHEDULABLE
+
+    return {row: Status(code(row), plugin, tuple(sorted(r))) for row, r in reasons.items()}
 
 
 def _score(found: Evaluation, compiled: CompiledShape, view: View) -> None:
@@ -154,7 +164,7 @@ def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
         return Diagnosis(message=NO_NODES, plugins=(), nodes=0)
     rejected = prefilter_status(compiled)
     if rejected is not None:
-        text = ", ".join(rejected.reasons)
+        text = rejected.message
         plugins = (rejected.plugin,) if rejected.plugin else compiled.static.named_plugins
         return Diagnosis(
             message=f"0/{nodes} nodes are available: {text}.",

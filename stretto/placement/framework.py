@@ -52,6 +52,11 @@ class Status:
     """Empty for nodes that PreFilter left out."""
     reasons: tuple[str, ...]
 
+    @property
+    def message(self) -> str:
+        """Upstream's Status.Message."""
+        return ", ".join(self.reasons)
+
 
 class Normalise(enum.Enum):
     """How raw scores become 0..100 over the feasible nodes."""
@@ -107,6 +112,8 @@ class Rejection:
     reason: str
     rows: Bools
     unresolvable: bool | Bools
+    error: bool = False
+    """The plugin failed on these rows: the whole attempt ends with ``reason`` as its error."""
 
 
 class Filter:

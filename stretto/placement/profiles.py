@@ -10,7 +10,8 @@ their place in the list by name, so that the kernel can say what it does not obe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from stretto.placement.framework import Gates, Plugin
 from stretto.placement.plugin_args import affinity_args, balanced_args, fit_args, spread_defaults
@@ -22,35 +23,16 @@ from stretto.placement.plugins.node_ports import NodePorts
 from stretto.placement.plugins.node_resources_fit import FitArgs, NodeResourcesFit
 from stretto.placement.plugins.node_unschedulable import NodeUnschedulable
 from stretto.placement.plugins.taint_toleration import TaintToleration
+from stretto.placement.registry import DEFAULT_ORDER, DEFAULT_WEIGHTS, POINTS
 from stretto.placement.strict import ProfileError, integer, mapping, sequence, text
 
-FILTERS = (
-    "NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
-    "NodeResourcesFit", "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
-    "PodTopologySpread", "InterPodAffinity", "DynamicResources", "NodeDeclaredFeatures",
-)  # fmt: skip
-SCORERS = (
-    "TaintToleration", "NodeAffinity", "NodeResourcesFit", "VolumeBinding", "PodTopologySpread",
-    "InterPodAffinity", "DynamicResources", "NodeResourcesBalancedAllocation", "ImageLocality",
-)  # fmt: skip
-_DEFAULT_ORDER = (
-    "SchedulingGates", "PrioritySort", "NodeName", "NodeUnschedulable", "TaintToleration",
-    "NodeAffinity", "NodePorts", "NodeResourcesFit", "VolumeRestrictions", "NodeVolumeLimits",
-    "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity", "DynamicResources",
-    "DefaultPreemption", "NodeResourcesBalancedAllocation", "ImageLocality", "DefaultBinder",
-    "NodeDeclaredFeatures",
-)  # fmt: skip
-_DEFAULT_WEIGHTS = {"TaintToleration": 3, "NodeAffinity": 2, "PodTopologySpread": 2,
-                    "InterPodAffinity": 2, "DynamicResources": 2}  # fmt: skip
 BUILT = frozenset({
+    "SchedulingGates", "PrioritySort", "DefaultBinder",
     "NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
     "NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality",
 })  # fmt: skip
-_POINTS = (
-    "preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve",
-    "permit", "preBind", "bind", "postBind", "multiPoint", "placementGenerate", "placementScore",
-    "podGroupPostFilter",
-)  # fmt: skip
+GATES = frozenset({"TaintTolerationComparisonOperators"})
+"""Feature gates that are read; see :class:`~stretto.placement.framework.Gates`."""
 _TOP = (
     "apiVersion", "kind", "parallelism", "leaderElection", "clientConnection", "enableProfiling",
     "enableContentionProfiling", "percentageOfNodesToScore", "podInitialBackoffSeconds",
@@ -76,6 +58,10 @@ class Profile:
     filters: tuple[Plugin, ...]
     """In order; each node stops at the first that rejects it."""
     scorers: tuple[tuple[Plugin, int], ...]
+    prefilters: tuple[Plugin, ...] = ()
+    """In order: those whose PreFilter is asked."""
+    points: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of all enabled plugins, built or not, by extension point, in order."""
     unbuilt_filters: tuple[str, ...] = ()
     """Enabled filter plugins that this release does not have."""
     unbuilt_scorers: tuple[str, ...] = ()
@@ -140,20 +126,26 @@ def _gates(raw: Mapping[str, bool] | None) -> Gates:
 def _profile(raw: object, *, gates: Gates, where: str) -> Profile:
     fields = mapping(raw, _PROFILE, where=where)
     name = text(fields.get("schedulerName", "default-scheduler"), where=f"{where}.schedulerName")
-    plugins = mapping(fields.get("plugins"), _POINTS, where=f"{where}.plugins")
+    plugins = mapping(fields.get("plugins"), (*POINTS, "multiPoint"), where=f"{where}.plugins")
     sets = {
         point: _plugin_set(plugins.get(point), where=f"{where}.plugins.{point}")
-        for point in _POINTS
+        for point in (*POINTS, "multiPoint")
     }
     multi = _merged(sets["multiPoint"])
-    filters = [w.name for w in _expanded(multi, sets["filter"], implementing=FILTERS)]
-    scorers = _expanded(multi, sets["score"], implementing=SCORERS)
+    enabled = {
+        point: _expanded(multi, sets[point], point=point, where=f"{where}.plugins")
+        for point in POINTS
+    }
+    points = {point: tuple(w.name for w in found) for point, found in enabled.items()}
+    filters, scorers = points["filter"], enabled["score"]
     made, hard = _instances(fields.get("pluginConfig"), gates=gates, where=f"{where}.pluginConfig")
     spreads = "PodTopologySpread" in filters
     return Profile(
         name=name,
         filters=tuple(made[n] for n in filters if n in BUILT),
         scorers=tuple((made[w.name], w.weight or 1) for w in scorers if w.name in BUILT),
+        prefilters=tuple(made[n] for n in points["preFilter"] if n in BUILT),
+        points=MappingProxyType(points),
         unbuilt_filters=tuple(n for n in filters if n not in BUILT),
         unbuilt_scorers=tuple(w.name for w in scorers if w.name not in BUILT),
         unbuilt_hard=hard if spreads else (),
@@ -188,7 +180,7 @@ def _plugin_set(raw: object, *, where: str) -> _Set:
 
 def _known(raw: object, *, where: str) -> str:
     name = text(raw, where=f"{where}.name")
-    if name not in _DEFAULT_ORDER:
+    if name not in DEFAULT_ORDER:
         raise ProfileError(f"{where}: there is no plugin {name!r}")
     return name
 
@@ -198,25 +190,26 @@ def _merged(custom: _Set) -> list[Weighted]:
     replacing = {w.name: w for w in custom.enabled}
     merged = []
     if "*" not in custom.disabled:
-        for name in _DEFAULT_ORDER:
+        for name in DEFAULT_ORDER:
             if name not in custom.disabled:
-                default = Weighted(name, _DEFAULT_WEIGHTS.get(name, 0))
+                default = Weighted(name, DEFAULT_WEIGHTS.get(name, 0))
                 merged.append(replacing.pop(name, default))
     return merged + [w for w in custom.enabled if w.name in replacing]
 
 
-def _expanded(multi: list[Weighted], point: _Set, *, implementing: Sequence[str]) -> list[Weighted]:
+def _expanded(multi: list[Weighted], custom: _Set, *, point: str, where: str) -> list[Weighted]:
     """The plugins of one extension point, in upstream's order: overrides, multiPoint, the rest."""
-    explicit = {w.name: w for w in point.enabled}
+    implementing = POINTS[point]
+    explicit = {w.name: w for w in custom.enabled}
     for name in explicit:
         if name not in implementing:
-            raise ProfileError(f"plugin {name!r} does not extend this extension point")
-    if "*" in point.disabled:
-        return list(point.enabled)
-    from_multi = [w for w in multi if w.name in implementing and w.name not in point.disabled]
+            raise ProfileError(f"{where}.{point}: plugin {name!r} does not extend this point")
+    if "*" in custom.disabled:
+        return list(custom.enabled)
+    from_multi = [w for w in multi if w.name in implementing and w.name not in custom.disabled]
     names = {w.name for w in from_multi}
-    overriding = [w for w in point.enabled if w.name in names]
-    rest = [w for w in point.enabled if w.name not in names]
+    overriding = [w for w in custom.enabled if w.name in names]
+    rest = [w for w in custom.enabled if w.name not in names]
     return overriding + [w for w in from_multi if w.name not in explicit] + rest
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from stretto.model.selector import requirements_match
 from stretto.model.shape import PodTerm, Shape
-from stretto.placement.profiles import FILTERS, Profile
+from stretto.placement.profiles import Profile
+from stretto.placement.registry import POINTS
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import ANTI_AFFINITY_TERM, NAMESPACE, decode_labels, decode_term
 
@@ -50,7 +51,7 @@ class Refusals:
     def _answer(self, shape: Shape, profile: Profile | None) -> str:
         if profile is None:
             return f"there is no profile for schedulerName {shape.profile}"
-        off = (name for name in FILTERS if name not in profile.unbuilt_filters)
+        off = (name for name in POINTS["filter"] if name not in profile.unbuilt_filters)
         disabled = tuple(f"{name}:" for name in off)
         asked = (text for text in shape.unbuilt_hard if not text.startswith(disabled))
         unbuilt = (*asked, *profile.unbuilt_hard)

@@ -122,7 +122,7 @@ class Narrowed:
 
 
 def _narrowed(shape: Shape, profile: Profile) -> Narrowed | None:
-    enabled = {plugin.name for plugin in profile.filters}
+    enabled = {plugin.name for plugin in profile.prefilters}
     names: frozenset[str] | None = None
     plugins = []
     if shape.node_name and "NodeName" in enabled:

@@ -22,17 +22,20 @@ def test_recorded_answers_are_met(family):
         assert not tally.skipped
 
 
-def test_a_family_of_plugins_that_are_not_built_is_named_not_passed(tmp_path, capsys):
+def test_a_plugin_that_is_not_built_is_named_not_passed(tmp_path, capsys):
     line = (
-        '{"world": {"id": "w", "family": "spread", "pending": ["a/b"], "objects": []},'
-        ' "expect": {"nodes": [], "pods": [{"pod": "a/b"}]}}'
+        '{"world": {"id": "w", "family": "dra", "pending": ["a/b"], "objects": ['
+        '{"kind": "Pod", "metadata": {"namespace": "a", "name": "b"},'
+        ' "spec": {"containers": []}}]},'
+        ' "expect": {"nodes": [], "pods": [{"pod": "a/b",'
+        ' "preFilter": {"code": "Unschedulable", "plugin": "NoSuchPlugin"}}]}}'
     )
-    path = tmp_path / "spread.jsonl"
+    path = tmp_path / "dra.jsonl"
     path.write_text(line)
     assert run([str(path)]) == 0
     out = capsys.readouterr().out
-    assert "not checked: plugins not built" in out
-    assert "1 pods not checked: PodTopologySpread not built" in out
+    assert "no pod was checked" in out
+    assert "1 pods not checked: NoSuchPlugin not built" in out
 
 
 def test_a_difference_is_printed_and_fails(tmp_path, capsys):

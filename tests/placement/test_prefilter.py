@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause
-from stretto.placement.framework import Code, Plugin, Status
+from stretto.placement.framework import Code, Filter, Plugin, Rejection, Status
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profile, Profiles
 from tests.placement import worlds
@@ -30,7 +32,7 @@ class Closed(Plugin):
 def test_prefilter_rejects_the_pod_everywhere_and_the_unresolvable_one_is_reported():
     snapshot = worlds.cluster(random.Random(1), 3)
     soft, hard = Closed("Soft", Code.UNSCHEDULABLE), Closed("Hard", Code.UNRESOLVABLE)
-    kernel = Kernel(snapshot, Profiles([Profile("stretto", (soft, hard), ())]))
+    kernel = Kernel(snapshot, Profiles([Profile("stretto", (), (), prefilters=(soft, hard))]))
     shape = Shape("stretto", "default")
     row = int(snapshot.live.argmax())
     assert kernel.evaluate(shape).prefilter == hard.prefilter(shape, snapshot)
@@ -45,3 +47,37 @@ def test_prefilter_rejects_the_pod_everywhere_and_the_unresolvable_one_is_report
     soft.closed = False
     assert kernel.evaluate(shape).prefilter is None
     assert len(kernel.place(shape, 1, seed=1).rows) == 1
+
+
+class Fails(Filter):
+    name = "Fails"
+
+    def rejections(self, view):
+        rows = np.zeros(view.size, dtype=np.bool_)
+        rows[1:3] = True
+        return [Rejection("it broke", rows, unresolvable=False, error=True)]
+
+    def passes(self, view):
+        return ~self.rejections(view)[0].rows
+
+    def passes_row(self, row):
+        return row not in (1, 2)
+
+
+class Failing(Plugin):
+    name = "Fails"
+    static = False
+
+    def filter(self, shape, snapshot):
+        return Fails()
+
+
+def test_a_filter_that_fails_on_a_node_ends_the_attempt_with_its_error():
+    snapshot = worlds.cluster(random.Random(3), 6)
+    kernel = Kernel(snapshot, Profiles([Profile("stretto", (Failing(),), ())]))
+    found = kernel.evaluate(Shape("stretto", "default"))
+    assert found.error == "it broke"
+    failed = [row for row, status in found.rejected.items() if status.code is Code.ERROR]
+    assert failed == [row for row in (1, 2) if snapshot.live[row] and not snapshot.frozen[row]]
+    assert failed
+    assert found.total == []

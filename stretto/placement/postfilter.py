@@ -1,0 +1,40 @@
+"""What PostFilter answers for a pod that fits nowhere: the record that golden cases, conditions
+and proposals with victims share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stretto.placement.framework import Code, Status
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionCandidate:
+    """A node on which preemption works, and who would have to go."""
+
+    row: int
+    victims: tuple[str, ...]
+    """namespace/name, most important first."""
+    pdb_violations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """PostFilter of all plugins together."""
+
+    code: Code
+    message: str = ""
+    """What follows the fit error in the condition's message."""
+    nominate: str | None = None
+    """None: status.nominatedNodeName stays; '': it is cleared; otherwise the nominated node."""
+    victims: tuple[str, ...] = ()
+    """On that node, most important first."""
+    candidates: tuple[PreemptionCandidate, ...] = ()
+    """Every node on which preemption works, by row."""
+    dry_run: tuple[tuple[int, Status], ...] = ()
+    """(row, why not) of the potential nodes on which it does not, by row."""
+
+
+def condition_message(fit_error: str, result: PostFilterResult | None) -> str:
+    """The complete message of the condition."""
+    return f"{fit_error} {result.message}" if result is not None and result.message else fit_error
