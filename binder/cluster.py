@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stretto.model.shape import PodTerm, Shape
 from stretto.model.unit import NodeId, Version
@@ -31,6 +32,7 @@ from stretto.snapshot.delta import (
     encode_labels,
     encode_term,
 )
+from stretto.snapshot.pod_records import PREEMPTED
 
 
 @dataclass(slots=True)
@@ -52,6 +54,20 @@ class PodRow:
     node_uid: str
 
 
+class PodFacts(NamedTuple):
+    """What preemption must know of a pod beside its shape."""
+
+    namespace: str
+    name: str
+    start_s: int = 0
+    """status.startTime in seconds since 1970; 0: not started."""
+    flags: int = 0
+    """See :mod:`stretto.snapshot.pod_records`."""
+
+
+NO_FACTS = PodFacts("", "")
+
+
 class Cluster:
     """See the module docstring."""
 
@@ -62,6 +78,8 @@ class Cluster:
         """By node uid."""
         self.pods: dict[str, PodRow] = {}
         """By pod uid."""
+        self.facts: dict[str, PodFacts] = {}
+        """By pod uid, of pods that are or may soon be on a node."""
         self.label_keys: tuple[str, ...] = ()
         self._sequence = 0
         self._delta = self._open()
@@ -164,10 +182,34 @@ class Cluster:
         entry = self.nodes[node_uid]
         entry.pods.add(uid)
         self.pods[uid] = PodRow(shape_id, node_uid)
-        self._delta.add_pod(shape_id=shape_id, node_id=entry.node_id, uid=uid)
+        facts = self.facts.get(uid, NO_FACTS)
+        self._delta.add_pod(
+            shape_id=shape_id, node_id=entry.node_id, uid=uid, start_s=facts.start_s,
+            flags=facts.flags,
+        )  # fmt: skip
         for term in shape.anti_affinity:
             self._count_term(term, 1)
         return True
+
+    def describe(self, uid: str, facts: PodFacts) -> None:
+        """A pod has this name, start time and flags now; :meth:`forget` when it is gone."""
+        old = self.facts.get(uid)
+        if old is not None:
+            # A pod that is preempted stays so: the condition may come after the deletion.
+            facts = facts._replace(flags=facts.flags | (old.flags & PREEMPTED))
+        if old == facts:
+            return
+        self.facts[uid] = facts
+        row = self.pods.get(uid)
+        if row is not None and (old or NO_FACTS)[2:] != facts[2:]:
+            self._delta.add_pod(
+                shape_id=row.shape_id, node_id=self.nodes[row.node_uid].node_id, uid=uid, sign=0,
+                start_s=facts.start_s, flags=facts.flags,
+            )  # fmt: skip
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone for good."""
+        self.facts.pop(uid, None)
 
     def bound_to(self, uid: str, *, shape: Shape, node_name: str) -> bool:
         """A pod is bound to a name, of a node that is known or not; False if that was so before."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from binder.cluster import Cluster
+from binder.cluster import Cluster, PodFacts
 from stretto.ledger.types import LedgerMember, LedgerUnit, Lines, ReserveKind, ReserveReply
 from stretto.model.shape import Shape
 from stretto.model.unit import (
@@ -305,6 +305,7 @@ class Committer:
                 return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
         for member, shape, node_uid in zip(unit.members, incoming.shapes, uids, strict=True):
+            cluster.describe(member.uid, PodFacts(member.namespace, member.name))
             cluster.place(member.uid, shape=shape, node_uid=node_uid)
             settled.reservations.append(
                 Reservation(

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from binder.bindings import Binding, End, Stage
-from binder.cluster import Cluster, PodRow
+from binder.cluster import Cluster, PodFacts, PodRow
 from binder.commit import Batch, Committer, Incoming, Reservation, Settled, lines_of
 from binder.outcomes import OutcomeLog
 from stretto.ledger.types import (
@@ -137,9 +137,13 @@ class Machine:
         binding = self.bindings.get(uid)
         return binding is None or binding.over or binding.reservation.node_name != node_name
 
-    def pod_seen(self, uid: str, *, node_name: str, shape: Shape | None) -> None:
+    def pod_seen(
+        self, uid: str, *, node_name: str, shape: Shape | None, facts: PodFacts | None = None
+    ) -> None:
         """The watch shows a live pod on a node; ``shape`` only where :meth:`needs_shape` says
         so."""
+        if facts is not None:
+            self.cluster.describe(uid, facts)
         binding = self.bindings.get(uid)
         if binding is not None and not binding.over:
             binding.seen_bound(node_name)
@@ -188,6 +192,7 @@ class Machine:
             return
         row = self.cluster.pods.get(uid)
         self.cluster.remove(uid)
+        self.cluster.forget(uid)
         if row is not None:
             self._count_foreign(row, -1)
 
@@ -237,6 +242,7 @@ class Machine:
             del self.bindings[uid]
             self.ops.append(LedgerOp.free(uid))
             self.cluster.remove(uid)
+            self.cluster.forget(uid)
         if binding.end is not None and not binding.end.told:
             binding.end.told = True
             self._tell(binding, binding.end)
@@ -370,6 +376,8 @@ class Machine:
     def validate(self) -> None:
         """Assert that picture, bindings and foreign sums agree; for tests and audits."""
         self.cluster.validate()
+        for uid in self.cluster.facts:
+            assert self.cluster.knows(uid) or uid in self.bindings, f"{uid} is not forgotten"
         assert self.open.keys() == {u for u, b in self.bindings.items() if not b.over}
         for uid, binding in self.bindings.items():
             row = self.cluster.pods.get(uid)

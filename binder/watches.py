@@ -11,15 +11,17 @@ from collections.abc import Callable
 import msgspec
 
 from binder.bindings import Binding
+from binder.cluster import PodFacts
 from binder.machine import Machine
 from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
 from stretto.model.errors import OperatorError
-from stretto.model.objects import Node, ObjectMeta, Pod
+from stretto.model.objects import Node, ObjectMeta, Pod, seconds_of
 from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
 from stretto.snapshot.node_rows import node_row_of
+from stretto.snapshot.pod_records import flags_of
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +138,7 @@ class Watches:
                 return
         if self._unreadable:
             self._thaw(uid)
-        self._machine.pod_seen(uid, node_name=node_name, shape=shape)
+        self._machine.pod_seen(uid, node_name=node_name, shape=shape, facts=facts_of(pod))
 
     def _pod_gone(self, uid: str) -> None:
         self._thaw(uid)
@@ -165,3 +167,9 @@ class Watches:
         elif event.new is not None:
             labels = event.new.metadata.labels or {}
             self._machine.cluster.namespace_seen(event.name, labels)
+
+
+def facts_of(pod: Pod) -> PodFacts:
+    """What preemption must know of a pod."""
+    meta = pod.metadata
+    return PodFacts(meta.namespace, meta.name, seconds_of(pod.status.start_time), flags_of(pod))

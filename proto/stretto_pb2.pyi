@@ -203,18 +203,22 @@ class NodeChange(_message.Message):
     def __init__(self, id: _Optional[int] = ..., definition: _Optional[bytes] = ..., frozen: _Optional[bool] = ...) -> None: ...
 
 class PodChanges(_message.Message):
-    __slots__ = ("sign", "shape", "node", "uid", "count")
+    __slots__ = ("sign", "shape", "node", "uid", "count", "start", "flags")
     SIGN_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    FLAGS_FIELD_NUMBER: _ClassVar[int]
     sign: _containers.RepeatedScalarFieldContainer[int]
     shape: _containers.RepeatedScalarFieldContainer[int]
     node: _containers.RepeatedScalarFieldContainer[int]
     uid: _containers.RepeatedScalarFieldContainer[str]
     count: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, sign: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[int]] = ..., uid: _Optional[_Iterable[str]] = ..., count: _Optional[_Iterable[int]] = ...) -> None: ...
+    start: _containers.RepeatedScalarFieldContainer[int]
+    flags: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sign: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[int]] = ..., uid: _Optional[_Iterable[str]] = ..., count: _Optional[_Iterable[int]] = ..., start: _Optional[_Iterable[int]] = ..., flags: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ObjectRow(_message.Message):
     __slots__ = ("kind", "key", "version", "payload", "removed")

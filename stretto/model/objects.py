@@ -8,6 +8,8 @@ as a key and decodes them once per shape, not once per pod.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 from msgspec import Raw
 
@@ -252,6 +254,17 @@ class Namespace(_Object, frozen=True, gc=False):
     """A namespace; its labels are read by namespace selectors."""
 
     metadata: ObjectMeta = ObjectMeta()
+
+
+def seconds_of(time: str | None) -> int:
+    """Seconds since 1970 of a time as the API writes it; 0 for none, or for one that cannot be
+    read."""
+    if not time:
+        return 0
+    try:
+        return max(0, int(datetime.fromisoformat(time).timestamp()))
+    except ValueError:
+        return 0
 
 
 _pod_decoder = msgspec.json.Decoder(Pod)

@@ -18,6 +18,7 @@ from stretto.rpc.wire import (
     parse,
     put_not_leader,
     put_shapes,
+    short,
 )
 from stretto.snapshot.delta import Delta, NodeChange, ObjectRow, decode_node_row
 
@@ -81,7 +82,10 @@ def _put_pods(pods: Any, delta: Delta) -> None:
     pods.node.extend(delta.pod_node)
     if any(delta.pod_uid):
         pods.uid.extend(delta.pod_uid)
-    pods.count.extend(delta.pod_count)
+    if any(count != 1 for count in delta.pod_count):
+        pods.count.extend(delta.pod_count)
+    pods.start.extend(short(delta.pod_start, 0))
+    pods.flags.extend(short(delta.pod_flags, 0))
 
 
 def decode_follow(data: bytes) -> FollowMessage:
@@ -124,12 +128,16 @@ def _get_node(wire: Any) -> NodeChange:
 def _get_pods(wire: Any, delta: Delta) -> None:
     sign = list(wire.sign)
     count = len(sign)
-    if sign.count(1) + sign.count(-1) != count:
-        wrong = next(value for value in sign if value not in (1, -1))
-        raise WireError(f"PodChanges.sign holds {wrong}; expected +1 or -1")
+    if sign.count(1) + sign.count(-1) + sign.count(0) != count:
+        wrong = next(value for value in sign if value not in (1, 0, -1))
+        raise WireError(f"PodChanges.sign holds {wrong}; expected +1, 0 or -1")
     delta.pod_sign = sign
     delta.pod_shape = exact(wire.shape, count, "PodChanges.shape")
     delta.pod_node = exact(wire.node, count, "PodChanges.node")
     delta.pod_uid = exact(wire.uid, count, "PodChanges.uid") if wire.uid else [""] * count
     if wire.count:
         delta.pod_count = full(wire.count, count, 1, "PodChanges.count")
+    if wire.start:
+        delta.pod_start = full(wire.start, count, 0, "PodChanges.start")
+    if wire.flags:
+        delta.pod_flags = full(wire.flags, count, 0, "PodChanges.flags")

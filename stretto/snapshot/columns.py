@@ -29,6 +29,7 @@ from stretto.snapshot.delta import Delta, NodeChange, NodeRow, ObjectRow, Taint
 from stretto.snapshot.full import chunks
 from stretto.snapshot.images import ImageTable
 from stretto.snapshot.labels import LabelColumn, LabelTable
+from stretto.snapshot.pod_records import PodRecord, PodRecords
 from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
 from stretto.snapshot.ports import PortTable
 from stretto.snapshot.resources import ResourceTable, grown
@@ -62,6 +63,8 @@ class Snapshot:
         """Rows whose node or pods changed."""
         self.node_changes = ChangeLog()
         """Rows whose node (labels, taints, allocatable, flags, existence) changed."""
+        self.record_changes = ChangeLog()
+        """Rows on which a pod has another start time or other flags, and nothing else changed."""
         self.object_version = 0
         """Grows with each change to an object."""
         self._kind_versions: dict[str, int] = {}
@@ -93,6 +96,8 @@ class Snapshot:
         self._usages = UsageTable(self.resources)
         self._shapes = ShapeTable(self.resources)
         self._pods = PodTable()
+        self.records = PodRecords()
+        """Committed pods one by one."""
         self._row_of_id: dict[int, int] = {}
         self._row_of_name: dict[str, int] = {}
         self._free: list[int] = []
@@ -155,10 +160,11 @@ class Snapshot:
         return self._kind_versions.get(kind, 0)
 
     def full_state(self, *, nodes_per_chunk: int = 500) -> Iterator[Delta]:
-        """The committed state in chunks for a new follower; pods aggregated with ``pod_count``."""
+        """The committed state in chunks for a new follower."""
         return chunks(
-            self, self._shapes, self._pods, self._objects, nodes_per_chunk=nodes_per_chunk
-        )
+            self, self._shapes, self._pods, self.records, self._objects,
+            nodes_per_chunk=nodes_per_chunk,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------------------------- changing
     def add_pod(self, shape: Shape, row: int, *, count: int = 1) -> None:
@@ -208,13 +214,13 @@ class Snapshot:
             )
 
     def _apply_pods(self, delta: Delta) -> None:
-        counts = delta.pod_count
+        counts, uids = delta.pod_count, delta.pod_uid
         for i, sign in enumerate(delta.pod_sign):
             count = counts[i] if counts else 1
             shape_id = delta.pod_shape[i]
             row = self._row_of_id.get(delta.pod_node[i])
             if row is None:
-                if sign < 0:
+                if sign <= 0:
                     continue  # its node left first and took it along
                 raise SnapshotError(f"a pod names node {delta.pod_node[i]}, which is not there")
             usage = self._shapes.usage(shape_id)
@@ -224,7 +230,22 @@ class Snapshot:
                 raise SnapshotError(
                     f"{count} pods of shape {shape_id} leave node {self.name[row]}, which has fewer"
                 )
-            self._shift(usage, row, sign * count)
+            if uids and uids[i]:
+                self._record(delta, i, row)
+            if sign:
+                self._shift(usage, row, sign * count)
+            else:
+                self.record_changes.note(row)
+
+    def _record(self, delta: Delta, i: int, row: int) -> None:
+        """Keep (or drop) the record of the i-th pod of a delta."""
+        uid = delta.pod_uid[i]
+        if delta.pod_sign[i] < 0:
+            self.records.drop(row, uid)
+            return
+        start_s = delta.pod_start[i] if delta.pod_start else 0
+        flags = delta.pod_flags[i] if delta.pod_flags else 0
+        self.records.put(row, PodRecord(uid, delta.pod_shape[i], start_s, flags))
 
     def _shift(self, usage: Usage, row: int, count: int) -> None:
         for column, amount in usage.lines:
@@ -301,6 +322,7 @@ class Snapshot:
         if self._row_of_name.get(old.name) == row:
             del self._row_of_name[old.name]
         self._pods.clear(row)
+        self.records.clear(row)
         self.tentative -= self._tentative_on.pop(row, 0)
         self.resources.clear(row)
         self.ports.clear(row)
@@ -373,6 +395,12 @@ class Snapshot:
             for column, amount in usage.lines:
                 cell = column.name, row
                 expected[cell] = expected.get(cell, 0) + amount * count
+        recorded: dict[tuple[int, int], int] = {}
+        for row, record in self.records.items():
+            key = row, record.shape_id
+            recorded[key] = recorded.get(key, 0) + 1
+        for (row, shape_id), count in recorded.items():
+            assert count <= self._pods.of(row).get(shape_id, 0), f"row {row} records too many pods"
         for name, column in self.resources.columns.items():
             if column.dense:
                 assert (column.used_float == column.used).all()

@@ -1,8 +1,7 @@
 """One step of the Binder's log, and the rows it is made of (design §4, §12.18).
 
 A :class:`Delta` is applied in a fixed order: shapes, nodes, pods, removed nodes, objects. Shape and
-node numbers belong to the Binder's epoch. A full state is the same record in chunks, its pods
-aggregated with ``pod_count``.
+node numbers belong to the Binder's epoch. A full state is the same record in chunks.
 """
 
 from __future__ import annotations
@@ -90,19 +89,37 @@ class Delta:
     shapes: list[tuple[int, Shape]] = field(default_factory=list)
     nodes: list[NodeChange] = field(default_factory=list)
     pod_sign: list[int] = field(default_factory=list)
-    """+1: came to the node, -1: left it."""
+    """+1: came to the node, -1: left it, 0: is there, with another start time or other flags."""
     pod_shape: list[int] = field(default_factory=list)
     pod_node: list[int] = field(default_factory=list)
     pod_uid: list[str] = field(default_factory=list)
     """Empty strings (or an empty list) in aggregated rows."""
     pod_count: list[int] = field(default_factory=list)
     """Pods that a row stands for; an empty list means one each."""
+    pod_start: list[int] = field(default_factory=list)
+    """status.startTime in seconds since 1970, 0: not started; an empty list means 0 each."""
+    pod_flags: list[int] = field(default_factory=list)
+    """See :mod:`stretto.snapshot.pod_records`; an empty list means 0 each."""
     removed_nodes: list[int] = field(default_factory=list)
     objects: list[ObjectRow] = field(default_factory=list)
 
-    def add_pod(self, *, shape_id: int, node_id: int, uid: str, sign: int = 1) -> None:
-        """Append one pod that came (+1) or left (-1)."""
+    def add_pod(
+        self,
+        *,
+        shape_id: int,
+        node_id: int,
+        uid: str,
+        sign: int = 1,
+        start_s: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """Append one pod that came (+1), left (-1) or has changed (0)."""
         assert not self.pod_count, "aggregated and single rows do not mix"
+        for column, value in (self.pod_start, start_s), (self.pod_flags, flags):
+            if value and not column:
+                column += [0] * len(self.pod_sign)
+            if column or value:
+                column.append(value)
         self.pod_sign.append(sign)
         self.pod_shape.append(shape_id)
         self.pod_node.append(node_id)

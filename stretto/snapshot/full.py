@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from stretto.snapshot.delta import Delta, NodeChange, ObjectRow
+from stretto.snapshot.pod_records import PodRecords
 from stretto.snapshot.pods import PodTable, ShapeTable
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def chunks(
     snapshot: Snapshot,
     shapes: ShapeTable,
     pods: PodTable,
+    records: PodRecords,
     objects: Mapping[str, Mapping[str, ObjectRow]],
     *,
     nodes_per_chunk: int,
@@ -36,7 +38,7 @@ def chunks(
     for start in range(0, len(rows), nodes_per_chunk):
         delta = _empty(snapshot)
         for row in rows[start : start + nodes_per_chunk]:
-            _append_row(delta, snapshot, pods, row=row)
+            _append_row(delta, snapshot, pods, records, row=row)
         yield delta
     delta = _empty(snapshot)
     for kind in sorted(objects):
@@ -53,14 +55,31 @@ def _empty(snapshot: Snapshot) -> Delta:
     return Delta(epoch=snapshot.version.epoch, sequence=snapshot.version.sequence)
 
 
-def _append_row(delta: Delta, snapshot: Snapshot, pods: PodTable, *, row: int) -> None:
+def _append_row(
+    delta: Delta, snapshot: Snapshot, pods: PodTable, records: PodRecords, *, row: int
+) -> None:
+    """The node, its pods by uid, and those that are only known in numbers."""
     node_id = int(snapshot.node_id[row])
     delta.nodes.append(
         NodeChange(node_id=node_id, row=snapshot.node(row), frozen=bool(snapshot.frozen[row]))
     )
-    for shape_id, count in pods.of(row).items():
-        delta.pod_sign.append(1)
-        delta.pod_shape.append(shape_id)
-        delta.pod_node.append(node_id)
-        delta.pod_uid.append("")
-        delta.pod_count.append(count)
+    left = dict(pods.of(row))
+    for record in records.of(row):
+        left[record.shape_id] -= 1
+        _append_pod(delta, node_id, record.shape_id, uid=record.uid)
+        delta.pod_start[-1], delta.pod_flags[-1] = record.start_s, record.flags
+    for shape_id, count in left.items():
+        if count:
+            _append_pod(delta, node_id, shape_id, count=count)
+
+
+def _append_pod(
+    delta: Delta, node_id: int, shape_id: int, *, uid: str = "", count: int = 1
+) -> None:
+    delta.pod_sign.append(1)
+    delta.pod_shape.append(shape_id)
+    delta.pod_node.append(node_id)
+    delta.pod_uid.append(uid)
+    delta.pod_count.append(count)
+    delta.pod_start.append(0)
+    delta.pod_flags.append(0)

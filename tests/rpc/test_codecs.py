@@ -217,6 +217,11 @@ node_rows = st.builds(
 )
 
 
+def unless_all(values: list[int], default: int) -> list[int]:
+    """A column as it is decoded: empty where every entry is the default."""
+    return [] if all(value == default for value in values) else values
+
+
 @st.composite
 def deltas(draw: st.DrawFn) -> Delta:
     pods = draw(st.integers(0, 4))
@@ -230,11 +235,13 @@ def deltas(draw: st.DrawFn) -> Delta:
         sequence=draw(u64),
         shapes=draw(defined),
         nodes=draw(lists(st.builds(NodeChange, u32, node_rows, st.booleans()))),
-        pod_sign=column(st.sampled_from([1, -1])),
+        pod_sign=column(st.sampled_from([1, 0, -1])),
         pod_shape=column(u32),
         pod_node=column(u32),
         pod_uid=[""] * pods if aggregated else column(names),
-        pod_count=column(u32) if aggregated else [],
+        pod_count=unless_all(column(u32), 1) if aggregated else [],
+        pod_start=unless_all(column(u32), 0),
+        pod_flags=unless_all(column(u32), 0),
         removed_nodes=draw(lists(u32)),
         objects=draw(lists(st.builds(ObjectRow, words, words, u64, st.binary(), st.booleans()))),
     )

@@ -4,6 +4,8 @@ snapshot."""
 from __future__ import annotations
 
 import random
+import sys
+import uuid
 
 import msgspec
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from stretto.snapshot.columns import Snapshot, SnapshotError
 from stretto.snapshot.delta import Delta, NodeChange, ObjectRow, decode_node_row
+from stretto.snapshot.pod_records import PodRecord, PodRecords
 from tests.placement import worlds
 
 
@@ -33,7 +36,8 @@ def picture(snapshot: Snapshot) -> dict[str, object]:
         zone = snapshot.label_column("zone")
         found[snapshot.name[row]] = (
             int(snapshot.node_id[row]), snapshot.node(row), bool(snapshot.frozen[row]), amounts,
-            dict(sorted(snapshot.pods_on(row).items())), dict(sorted(ports.items())),
+            dict(sorted(snapshot.pods_on(row).items())), sorted(snapshot.records.of(row)),
+            dict(sorted(ports.items())),
             zone.values[zone.ids[row]], snapshot.taint_sets[snapshot.taint_set[row]],
             bool(snapshot.image_column("img-1:latest")[row]), int(snapshot.uid_hash[row]),
         )  # fmt: skip
@@ -208,3 +212,43 @@ def test_tentative_pods_go_with_their_node():
     snapshot.apply(Delta(epoch=1, sequence=2, removed_nodes=[2]))
     assert snapshot.tentative == 0
     snapshot.validate()
+
+
+UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+@pytest.mark.parametrize("uid", [UUID, UUID.upper(), "static-pod", UUID.replace("-", "")])
+def test_a_pod_has_a_record_of_its_uid_start_and_flags_while_it_is_on_its_node(uid):
+    rng = random.Random(7)
+    snapshot = worlds.cluster(rng, 2)
+    shape = worlds.shape(rng)
+    delta = Delta(epoch=1, sequence=2, shapes=[(1, shape)])
+    delta.add_pod(shape_id=1, node_id=1, uid="another")
+    delta.add_pod(shape_id=1, node_id=1, uid=uid)
+    snapshot.apply(delta)
+    stamp = snapshot.stamp
+    change = Delta(epoch=1, sequence=3)
+    change.add_pod(shape_id=1, node_id=1, uid=uid, sign=0, start_s=77, flags=3)
+    snapshot.apply(change)
+    row = snapshot.row_of(1)
+    assert PodRecord(uid, 1, 77, 3) in snapshot.records.of(row)
+    assert snapshot.pods_on(row) == {1: 2}
+    assert snapshot.stamp == stamp, "scores do not depend on it"
+    assert snapshot.record_changes.since(0) == [row]
+    snapshot.validate()
+    leave = Delta(epoch=1, sequence=4)
+    leave.add_pod(shape_id=1, node_id=1, uid=uid, sign=-1)
+    snapshot.apply(leave)
+    assert [record.uid for record in snapshot.records.of(row)] == ["another"]
+    assert snapshot.records._odd.keys() == {snapshot.records._key("another")}
+
+
+def test_records_of_many_pods_stay_small():
+    records = PodRecords()
+    for n in range(30_000):
+        records.put(n % 1_000, PodRecord(str(uuid.UUID(int=n)), n, n, 0))
+    used = sum(map(sys.getsizeof, records._rows.values()))
+    assert used < 40 * 30_000
+    rows, columns = records.columns([3, 999])
+    assert rows.tolist() == [3] * 30 + [999] * 30
+    assert columns["shape"].tolist() == [r.shape_id for row in (3, 999) for r in records.of(row)]
