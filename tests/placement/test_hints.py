@@ -12,7 +12,7 @@ import pytest
 from stretto.model.shape import HostPort, NodeTerm, Requirement, Shape, Toleration
 from stretto.placement.events import ANYTHING, ASSIGNED_POD, NODE, Action, ClusterEvent
 from stretto.placement.hints import INTERESTS, interests_of, may_help
-from stretto.placement.profiles import FILTERS
+from stretto.placement.registry import POINTS
 from stretto.snapshot.delta import NodeRow, Taint
 
 TAINT = Taint("key", "value", "NoSchedule")
@@ -207,7 +207,7 @@ def test_what_wakes_whom(plugin: str, shape: Shape, event: ClusterEvent, queued:
 
 
 def test_every_filter_plugin_has_a_row_that_wakes_and_one_that_does_not() -> None:
-    for plugin in FILTERS:
+    for plugin in POINTS["filter"]:
         assert {queued for name, *_, queued in ROWS if name == plugin} == {True, False}, plugin
 
 
