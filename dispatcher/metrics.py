@@ -20,6 +20,7 @@ from dispatcher.machine import Machine
 from dispatcher.pods import State
 from stretto.kube.client import KubeClient
 from stretto.kube.events import EventWriter
+from stretto.telemetry.metrics import ApiUsage
 
 QUEUES = {
     "active": (State.ACTIVE,),
@@ -155,14 +156,7 @@ class DispatcherCollector(Collector):
         yield duration
 
     def _api(self) -> Iterator[Metric]:
-        requests = GaugeMetricFamily(
-            "stretto_api_requests",
-            "Requests to the API server so far.",
-            labels=["verb", "resource", "code"],
-        )
-        for (verb, resource, code), count in self._client.usage.snapshot().items():
-            requests.add_metric([verb, resource, str(code)], count)
-        yield requests
+        yield from ApiUsage(self._client.usage.snapshot).collect()
         dropped = sum(writer.dropped for writer in self.events)
         yield CounterMetricFamily(
             "stretto_events_dropped", "Events that were not written.", value=dropped

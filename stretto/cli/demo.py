@@ -12,14 +12,14 @@ import asyncio
 import dataclasses
 import json
 import pathlib
-import platform
 import sys
 import tempfile
 import urllib.request
 from typing import Any
 
+from stretto.cli.demo_report import Inside, extras_of, report
 from stretto.cli.kept_ledger import KeptLedger
-from stretto.cli.loadgen import LiveProgress, summary
+from stretto.cli.loadgen import LiveProgress
 from stretto.cli.run import Ports, RunSettings, roles_of
 from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port
@@ -28,10 +28,8 @@ from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.model.errors import OperatorError
 from stretto.workload import openb
-from stretto.workload.exposition import Reading
-from stretto.workload.load import LoadResult, run_load
+from stretto.workload.load import run_load
 from stretto.workload.processes import ProcessUse, process_use
-from stretto.workload.report import Check, Extras, write_report
 from stretto.workload.settings import Arrival, LoadSettings
 
 START_TIMEOUT_S = 30.0
@@ -52,7 +50,6 @@ class DemoSettings:
     span_s: float = dataclasses.field(
         default=60.0, metadata={"help": "seconds that the trace's days are compressed to"}
     )
-    seed: int = dataclasses.field(default=1, metadata={"help": "seed of the run's names"})
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -113,12 +110,12 @@ class Demo:
                 found[name] = use
         return found
 
-    async def reading(self) -> Reading:
-        """The metrics of all roles."""
+    async def pages(self) -> dict[str, str]:
+        """The metrics of each role."""
         roles = (self.supervisor.roles[name] for name in self.role_names)
         urls = [role.ready_url.replace("/readyz", "/metrics") for role in roles]
         pages = await asyncio.gather(*(asyncio.to_thread(fetch, url) for url in urls))
-        return Reading([page.decode() for page in pages])
+        return {name: page.decode() for name, page in zip(self.role_names, pages, strict=True)}
 
     async def simulator_stats(self) -> dict[str, Any]:
         """The simulator's own sums."""
@@ -139,7 +136,6 @@ def load_settings(settings: DemoSettings, demo: Demo) -> LoadSettings:
         span_s=settings.span_s,
         max_gap_s=openb.MAX_GAP_S,
         settle_s=5.0,
-        seed=settings.seed,
     )
 
 
@@ -161,6 +157,8 @@ async def run_demo(settings: DemoSettings, *, stop: asyncio.Event) -> int:
                 await demo.start()
                 return await run_load_and_judge(demo, stop=stop)
             finally:
+                # The roles first: what they follow must not end before them.
+                await demo.supervisor.stop(*demo.role_names)
                 await demo.supervisor.stop()
 
 
@@ -169,7 +167,7 @@ async def run_load_and_judge(demo: Demo, *, stop: asyncio.Event) -> int:
     settings = demo.settings
     config = await KubeConfig.from_file(demo.kubeconfig)
     async with KubeClient(config) as client:
-        before, uses = await demo.reading(), demo.uses()
+        before, uses = await demo.pages(), demo.uses()
         with LiveProgress(f"stretto demo: openb on {settings.shards} shards") as live:
             result = await run_load(
                 load_settings(settings, demo),
@@ -178,12 +176,13 @@ async def run_load_and_judge(demo: Demo, *, stop: asyncio.Event) -> int:
                 stop=stop,
                 notes=(openb.NOTE,),
             )
-        after = (await demo.reading()).since(before)
+        inside = Inside.between(before, await demo.pages())
         state = await final_state(client, demo.simulator_stats)
         checks = load_checks(result, state, restarts=restarts(demo))
         checks += await ledger_checks(client, demo.ledger.url, state)
     use = tuple(now.since(uses.get(name)) for name, now in demo.uses().items())
-    report(settings, result, after=after, use=use, checks=checks)
+    extras = extras_of(inside, shards=settings.shards, use=use, checks=checks)
+    report(result, extras, folder=settings.out)
     return 0 if all(check.held for check in checks) and result.finished else 1
 
 
@@ -192,58 +191,6 @@ def restarts(demo: Demo) -> dict[str, int]:
     found = {name: role.starts - 1 for name, role in demo.supervisor.roles.items()}
     found["ledger"] = demo.ledger.restarts
     return {name: count for name, count in found.items() if count}
-
-
-def report(
-    settings: DemoSettings,
-    result: LoadResult,
-    *,
-    after: Reading,
-    use: tuple[ProcessUse, ...],
-    checks: list[Check],
-) -> None:
-    """Write the report and print its short form."""
-    stages = {
-        "verdict on a proposal": "stretto_verdict_latency_seconds",
-        "ledger call": "stretto_ledger_call_duration_seconds",
-        "binding request": "stretto_bind_duration_seconds",
-    }
-    found = {title: after.histogram_ms(name) for title, name in stages.items()}
-    extras = Extras(
-        title="stretto demo: the openb GPU cluster trace",
-        conditions={
-            "machine": f"{platform.machine()}, {platform.system()}",
-            "python": platform.python_version(),
-            "shards": str(settings.shards),
-            "cluster": "simulated API server over HTTP, 1,213 GPU nodes",
-            "ledger": "Valkey, embedded, append-only file fsynced every second",
-        },
-        processes=use,
-        conflicts={
-            k: int(v) for k, v in after.by_label("stretto_conflicts_total", "cause").items()
-        },
-        stages={title: times for title, times in found.items() if times is not None},
-        checks=tuple(checks),
-    )
-    html = settings.out / "report.html"
-    try:
-        write_report(result, extras, html, settings.out / "report.json")
-    except OSError as error:
-        raise OperatorError(f"the report cannot be written to {settings.out}: {error}") from None
-    sys.stdout.write(summary(result) + "\n\n")
-    bound = max(1, result.counts.bound)
-    for each in use:
-        micros = each.cpu_s / bound * 1e6
-        sys.stdout.write(
-            f"  {each.name:<11} {each.cpu_s:6.1f} s CPU  {micros:6.0f} µs per bound pod  "
-            f"{each.peak_mib:5.0f} MiB peak\n"
-        )
-    sys.stdout.write("\n")
-    for check in checks:
-        mark = "held  " if check.held else "BROKEN"
-        sys.stdout.write(f"  {mark} {check.name}: {check.detail}\n")
-    verdict = "every invariant held" if all(c.held for c in checks) else "AN INVARIANT IS BROKEN"
-    sys.stdout.write(f"\n{verdict}; report: {html}\n")
 
 
 def demo_command(settings: DemoSettings) -> int:

@@ -16,6 +16,8 @@ from stretto.cli.runner import run_role
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.workload.load import LoadResult, Progress, run_load
+from stretto.workload.outcome import outcome
+from stretto.workload.processes import machine_conditions
 from stretto.workload.report import Extras, write_report
 from stretto.workload.settings import LoadSettings
 
@@ -84,7 +86,7 @@ def summary(result: LoadResult) -> str:
 
 
 async def load(settings: LoadSettings, *, stop: asyncio.Event) -> int:
-    """Run the load and write the report; 0 if nothing is left unfinished without a reason."""
+    """Run the load and write the report; the code of :func:`stretto.workload.outcome.outcome`."""
     path = settings.kubeconfig
     config = await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
     async with KubeClient(config) as client:
@@ -92,10 +94,13 @@ async def load(settings: LoadSettings, *, stop: asyncio.Event) -> int:
             result = await run_load(settings, client=client, progress=live.show, stop=stop)
     sys.stdout.write(summary(result) + "\n")
     if settings.report is not None:
-        extras = Extras(title="stretto loadgen")
+        extras = Extras(title="stretto loadgen", conditions=machine_conditions())
         write_report(result, extras, settings.report, settings.report.with_suffix(".json"))
         sys.stdout.write(f"report: {settings.report}\n")
-    return 0 if result.finished and not result.counts.create_failed else 1
+    code, why = outcome(result)
+    if why:
+        sys.stderr.write(f"stretto loadgen: {why}\n")
+    return code
 
 
 def loadgen_command(settings: LoadSettings) -> int:

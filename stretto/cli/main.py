@@ -162,8 +162,10 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
             add_flags(commands.choices[name], role_parts(name)[0])
     add_loadgen(commands)
     if words[:1] == ["loadgen"]:
+        from stretto.workload.outcome import EXIT_CODES
         from stretto.workload.settings import LoadSettings
 
+        commands.choices["loadgen"].epilog = EXIT_CODES
         add_flags(commands.choices["loadgen"], LoadSettings)
     if not words or words[0] not in roles:
         add_run(commands)

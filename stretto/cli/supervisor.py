@@ -74,6 +74,8 @@ class Role:
     process: asyncio.subprocess.Process | None = None
     starts: int = 0
     was_ready: bool = False
+    stopping: bool = False
+    """It has been told to end, and is not started again."""
 
 
 def process_cpu_s(pid: int) -> float:
@@ -101,7 +103,6 @@ class Supervisor:
         self.roles = {role.name: role for role in roles}
         self.stop_grace_s = stop_grace_s
         self._keepers: dict[str, asyncio.Task[None]] = {}
-        self._stopping = False
         self.failed: asyncio.Future[RoleError] = asyncio.get_running_loop().create_future()
 
     async def start(self, *names: str) -> None:
@@ -126,12 +127,12 @@ class Supervisor:
 
     async def _keep(self, role: Role) -> None:
         pause = RestartPause()
-        while not self._stopping:
+        while not role.stopping:
             assert role.process is not None
             began = time.monotonic()
             code = await role.process.wait()
             role.process = None
-            if self._ending():
+            if is_stopping(role):
                 return
             if code == 2 and not role.was_ready:
                 if not self.failed.done():
@@ -144,11 +145,8 @@ class Supervisor:
                 "%s ended with code %s; starting it again in %.1f s.", role.name, code, pause_s
             )
             await asyncio.sleep(pause_s)
-            if not self._ending():
+            if not is_stopping(role):
                 await self._spawn(role)
-
-    def _ending(self) -> bool:
-        return self._stopping
 
     async def wait_ready(self, *, timeout_s: float, names: tuple[str, ...] = ()) -> None:
         """Wait until every role (or the named ones) answers ready.
@@ -173,10 +171,13 @@ class Supervisor:
         if process is not None:
             process.kill()
 
-    async def stop(self) -> None:
-        """Ask every role to end, then make it: at most ``stop_grace_s`` seconds."""
-        self._stopping = True
-        running = [role.process for role in self.roles.values() if role.process is not None]
+    async def stop(self, *names: str) -> None:
+        """Ask the named roles (all when none is named) to end, then make them: at most
+        ``stop_grace_s`` seconds."""
+        roles = [self.roles[name] for name in names or tuple(self.roles)]
+        for role in roles:
+            role.stopping = True
+        running = [role.process for role in roles if role.process is not None]
         for process in running:
             signal_process(process, signal.SIGTERM)
         waits = [asyncio.ensure_future(process.wait()) for process in running]
@@ -185,9 +186,15 @@ class Supervisor:
             for process in running if late else []:
                 signal_process(process, signal.SIGKILL)
             await asyncio.wait(waits)
-        for keeper in self._keepers.values():
+        keepers = [self._keepers[role.name] for role in roles if role.name in self._keepers]
+        for keeper in keepers:
             keeper.cancel()
-        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+
+def is_stopping(role: Role) -> bool:
+    """Asked again after each wait: mypy would take an attribute for unchanged."""
+    return role.stopping
 
 
 def signal_process(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -250,7 +250,7 @@ def _requests(data: Mapping[str, Any]) -> str:
     rows = [
         [who, call, count, count / bound if bound else None]
         for who, calls in (
-            ("scheduler", data["scheduler_api_requests"]),
+            *(data["scheduler_api_requests"] or {}).items(),
             ("load generator", data["generator_api_requests"]),
         )
         for call, count in sorted((calls or {}).items(), key=lambda item: -item[1])

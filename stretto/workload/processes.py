@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,15 @@ class ProcessUse:
             resident_mib=self.resident_mib,
             peak_mib=self.peak_mib,
         )
+
+
+def machine_conditions() -> dict[str, str]:
+    """What a reader has to know of this machine to compare figures."""
+    return {
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "CPUs": str(len(os.sched_getaffinity(0))),
+        "python": platform.python_version(),
+    }
 
 
 def process_use(name: str, pid: int) -> ProcessUse | None:

@@ -9,6 +9,7 @@ shown as zero.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,9 @@ class Extras:
     conflicts: dict[str, int] | None = None
     """Lost proposals by cause."""
     attempts: int | None = None
-    """Scheduling attempts, all pods together."""
-    api_writes: dict[str, int] | None = None
-    """The scheduler's own requests, "verb resource" → count; reads may be among them."""
+    """Scheduling attempts that the bound pods took, together."""
+    api_requests: Mapping[str, dict[str, int]] | None = None
+    """The scheduler's own requests, reads too: process → "verb resource" → count."""
     stages: dict[str, Percentiles] = field(default_factory=dict)
     """Times inside the scheduler by its own metrics, in milliseconds (see ``exposition``)."""
     checks: tuple[Check, ...] = ()
@@ -62,8 +63,8 @@ def report_data(result: LoadResult, extras: Extras) -> dict[str, Any]:
     """Every number of a run, as plain data."""
     bound = result.counts.bound
     cpu_s = sum(process.cpu_s for process in extras.processes)
-    calls = extras.api_writes
-    writes = _writes(calls) if calls is not None else None
+    calls = extras.api_requests
+    writes = None if calls is None else sum(_writes(each) for each in calls.values())
     return {
         "schema": 1,
         "title": extras.title,
@@ -115,11 +116,12 @@ def _writes(calls: dict[str, int]) -> int:
 
 
 def _plain_settings(result: LoadResult) -> dict[str, Any]:
-    """The settings as JSON takes them, without the paths of this machine."""
+    """The settings that had an effect, as JSON takes them, without the paths of this machine."""
+    unused = result.settings.unused()
     return {
         key: str(value) if isinstance(value, Path) else value
         for key, value in dataclasses.asdict(result.settings).items()
-        if key not in ("kubeconfig", "report")
+        if key not in ("kubeconfig", "report") and key not in unused
     }
 
 

@@ -110,10 +110,24 @@ class LoadSettings:
     cleanup: bool = field(
         default=False, metadata={"help": "delete the pods and nodes of the run at the end"}
     )
-    seed: int = field(default=1, metadata={"help": "of everything drawn; same seed, same pods"})
+    seed: int = field(default=1, metadata={"help": "of lifetimes; same seed, same pods"})
     report: Path | None = field(
         default=None, metadata={"help": "write the report to this HTML file, and JSON beside it"}
     )
+
+    def unused(self) -> frozenset[str]:
+        """Fields without an effect beside the others, which a report had better not show."""
+        if self.trace:
+            names = {"shapes", "replicas", "lifetime_s", "seed"}
+            names |= {"trace_format"} if self.trace == "openb" else set()
+        else:
+            names = {"trace", "trace_format", "span_s", "max_gap_s"}
+            names |= set() if self.lifetime_s else {"seed"}
+        if self.arrival is not Arrival.RAMP:
+            names |= {"rate_from"}
+        if self.arrival in (Arrival.BURST, Arrival.TRACE):
+            names |= {"rate"}
+        return frozenset(names)
 
     def __post_init__(self) -> None:
         for name in ("shapes", "replicas", "concurrency"):

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
-import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,63 +12,13 @@ import pytest
 
 from stretto.ledger.server import EmbeddedServer, find_binary
 from tests.e2e.api import Api
+from tests.e2e.commands import READY_S, ended, is_one_clear_line, running
 from tests.e2e.stack import plain_kubeconfig, until
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(90)]
 
-COMMAND = (sys.executable, "-m", "stretto.cli.main")
 READY_LINE = b"stretto: ready; scheduling pods with schedulerName stretto on 2 shards."
-READY_S = 30
-"""The goal is 5 s on an idle machine; a test that shares its cores waits longer."""
 GONE_S = 10
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """Ours, without a ledger or a cluster, and with a state folder of the test's own."""
-    own = {k: v for k, v in os.environ.items() if k not in ("REDIS_URL", "KUBECONFIG")}
-    return own | {"XDG_STATE_HOME": str(folder / "state")}
-
-
-@contextlib.asynccontextmanager
-async def running(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A `stretto` command; killed if it is still there at the end."""
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND, *arguments, env=environment(folder),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    lines: list[str]
-
-
-async def ended(folder: Path, *arguments: str) -> Ended:
-    """Run a command that is expected to end by itself."""
-    async with running(folder, *arguments) as process:
-        async with asyncio.timeout(60):
-            out, _ = await process.communicate()
-        assert process.returncode is not None
-        return Ended(process.returncode, out.decode().splitlines())
-
-
-def is_one_clear_line(end: Ended, *words: str) -> None:
-    """A non-zero code, one line that starts with the program's name and holds the words."""
-    assert end.code not in (0, -signal.SIGKILL), end
-    assert len(end.lines) == 1, end.lines
-    assert end.lines[0].startswith("stretto: "), end.lines
-    for word in words:
-        assert word in end.lines[0], (word, end.lines[0])
 
 
 async def test_run_is_ready_binds_pods_and_ends_in_order(api: Api, tmp_path: Path) -> None:

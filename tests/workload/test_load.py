@@ -135,7 +135,10 @@ async def test_the_report_says_it_all_in_two_files(tmp_path: Path) -> None:
         title="Trial",
         conflicts={"CAPACITY": 2},
         attempts=90,
-        api_writes={"create pods/binding": 60, "list pods": 3},
+        api_requests={
+            "binder": {"create pods/binding": 60, "list pods": 3},
+            "dispatcher": {"watch pods": 2},
+        },
         checks=(Check("no node overcommitted", held=True, detail="0 of 5"),),
     )
     html, data = tmp_path / "r.html", tmp_path / "r.json"
@@ -144,7 +147,11 @@ async def test_the_report_says_it_all_in_two_files(tmp_path: Path) -> None:
     assert numbers["counts"]["created"] == 60
     assert numbers["attempts_per_pod"] == pytest.approx(90 / result.counts.bound)
     assert numbers["api_writes_per_pod"] == pytest.approx(60 / result.counts.bound)
+    assert numbers["scheduler_api_requests"]["dispatcher"] == {"watch pods": 2}
+    assert "<td>dispatcher</td><td>watch pods</td><td>2</td>" in page
     assert numbers["cpu_ms_per_pod"] is None
+    assert "rate_from" not in page
+    assert numbers["settings"].keys().isdisjoint(result.settings.unused())
     assert hostile not in page
     assert "http" not in page.replace("http-equiv", ""), "nothing is loaded from elsewhere"
     assert page.count("<svg") == 3
@@ -168,6 +175,25 @@ async def test_a_report_of_nothing_is_still_a_report(tmp_path: Path) -> None:
 def test_settings_that_cannot_work_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must|needs"):
         settings(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown", "hidden"),
+    [
+        ({}, {"shapes", "replicas"}, {"rate", "rate_from", "seed", "span_s"}),
+        ({"lifetime_s": 3.0}, {"seed", "lifetime_s"}, {"trace", "max_gap_s"}),
+        ({"arrival": Arrival.RAMP}, {"rate", "rate_from"}, {"span_s"}),
+        ({"trace": "openb"}, {"span_s", "max_gap_s"}, {"shapes", "seed", "trace_format", "rate"}),
+        ({"trace": "t.csv", "arrival": Arrival.STEADY}, {"trace_format", "rate"}, {"replicas"}),
+    ],
+)
+def test_a_report_shows_the_settings_that_had_an_effect(
+    fields: dict[str, Any], shown: set[str], hidden: set[str]
+) -> None:
+    unused = settings(**fields).unused()
+    assert hidden <= unused
+    assert not shown & unused
+    assert unused <= {field.name for field in dataclasses.fields(LoadSettings)}
 
 
 def test_the_same_seed_makes_the_same_pods() -> None:

@@ -1,0 +1,83 @@
+"""Running the `stretto` command as an operator does, for end-to-end tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "stretto.cli.main")
+READY_S = 30
+"""The goal is 5 s on an idle machine; a test that shares its cores waits longer."""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Ours, without a ledger or a cluster, and with a state folder of the test's own."""
+    own = {k: v for k, v in os.environ.items() if k not in ("REDIS_URL", "KUBECONFIG")}
+    return own | {"XDG_STATE_HOME": str(folder / "state")}
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A `stretto` command; killed if it is still there at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, *arguments, env=environment(folder),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    lines: list[str]
+
+
+async def ended(folder: Path, *arguments: str) -> Ended:
+    """Run a command that is expected to end by itself."""
+    async with running(folder, *arguments) as process:
+        async with asyncio.timeout(60):
+            out, _ = await process.communicate()
+        assert process.returncode is not None
+        return Ended(process.returncode, out.decode().splitlines())
+
+
+def is_one_clear_line(end: Ended, *words: str) -> None:
+    """A non-zero code, one line that starts with the program's name and holds the words."""
+    assert end.code not in (0, -signal.SIGKILL), end
+    assert len(end.lines) == 1, end.lines
+    assert end.lines[0].startswith("stretto: "), end.lines
+    for word in words:
+        assert word in end.lines[0], (word, end.lines[0])
+
+
+def children_of(pid: int) -> dict[str, int]:
+    """Name → pid of the processes that a `stretto run` has started."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
+            found[name_of(words)] = int(child)
+    return found
+
+
+def name_of(words: list[str]) -> str:
+    """What a process is, from its command line: a shard by its own name."""
+    if "stretto.cli.main" not in words:
+        return pathlib.Path(words[0].split()[0]).name
+    role = words[words.index("stretto.cli.main") + 1]
+    return words[words.index("--name") + 1] if role == "shard" else role
