@@ -49,6 +49,7 @@ class Options:
     shapes: int
     shards: int
     kubelet: str
+    bind_ms: float
 
 
 @dataclass
@@ -111,6 +112,7 @@ async def run_once(options: Options, *, events: bool) -> Result:
             Roles(folder, kubeconfig, shards=options.shards, events=events) as roles,
         ):
             await asyncio.sleep(2)  # the binder lists nodes, the shards follow it
+            await slow_down(client, options.bind_ms)
             meter = CpuMeter({**roles.pids(), "simulator": [pid]})
             await roles.begin()
             result = await watch_progress(client, roles, options, events=events)
@@ -122,6 +124,18 @@ async def run_once(options: Options, *, events: bool) -> Result:
             if result.problems:
                 result.problems.append(f"the ends of the logs:\n{roles.last_words()}")
             return result
+
+
+async def slow_down(client: KubeClient, bind_ms: float) -> None:
+    """Let the simulator answer each bind and each event so late: pods then come one by one, as they
+    do from a real API server."""
+    if bind_ms:
+        rules = [
+            {"effect": "delay", "method": "POST", "resource": resource, "delay_s": bind_ms / 1000}
+            for resource in ("pods/binding", "events")
+        ]
+        answer = await client.post("/simulator/faults", {"rules": rules})
+        assert answer.ok, answer.text
 
 
 async def stats_of(client: KubeClient) -> dict[str, Any]:
@@ -286,10 +300,20 @@ def run(args: list[str]) -> int:
     parser.add_argument("--shapes", type=int, default=20)
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--kubelet", choices=["count", "off"], default="off")
+    parser.add_argument(
+        "--bind-ms", type=float, default=0.0, help="the API server answers a bind so late"
+    )
     parser.add_argument("--no-events", action="store_true", help="the first row only")
     options = parser.parse_args(args)
     rows = [False] if options.no_events else [False, True]
-    wanted = Options(options.pods, options.nodes, options.shapes, options.shards, options.kubelet)
+    wanted = Options(
+        options.pods,
+        options.nodes,
+        options.shapes,
+        options.shards,
+        options.kubelet,
+        options.bind_ms,
+    )
     return uvloop.run(measure(wanted, rows=rows))
 
 

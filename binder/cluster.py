@@ -105,6 +105,11 @@ class Cluster:
         return self._sequence
 
     @property
+    def changed(self) -> bool:
+        """Something has happened since the last closed step."""
+        return not self._delta.empty
+
+    @property
     def version(self) -> Version:
         """The last closed step, with its epoch."""
         return Version(self.epoch, self._sequence)

@@ -2,8 +2,9 @@
 
 ``offer`` puts a record into a bounded queue and returns at once. Workers send from it; while any
 binding POST is in flight all but one of them hold back, so that a bind never queues behind an
-event, yet a steady stream of binds does not keep events waiting for ever. What does not fit into
-the queue is dropped and counted: an Event informs people, the truth is in the pod.
+event, yet a steady stream of binds does not keep events waiting for ever. That one looks after each
+of its events whether the others may join: nobody wakes just to look. What does not fit into the
+queue is dropped and counted: an Event informs people, the truth is in the pod.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ NOTE_LIMIT = 1024
 """Bytes; the API server refuses a longer note."""
 TRIES = 5
 """Sends of one event before it is dropped."""
-YIELD_S = 0.005
-"""How long a worker holds back before it looks again whether binds are in flight."""
+LOOK_S = 0.005
+"""How often somebody who drains looks."""
 
 
 class PodEvent(msgspec.Struct, frozen=True, gc=False):
@@ -99,6 +100,8 @@ class EventWriter:
         self._wall = wall
         self._queue: deque[tuple[PodEvent, float]] = deque()
         self._filled = asyncio.Event()
+        self._free_road = asyncio.Event()
+        """No bind is in flight, or the queue is about to drop: all workers may send."""
         self._in_flight = 0
         self.written = 0
         self.dropped = 0
@@ -109,6 +112,11 @@ class EventWriter:
         """Queued or being sent."""
         return len(self._queue) + self._in_flight
 
+    @property
+    def _crowded(self) -> bool:
+        """A queue half full is about to drop: then events take their share."""
+        return len(self._queue) * 2 > self._capacity
+
     def offer(self, event: PodEvent) -> bool:
         """Queue an event; False if the queue is full and it was dropped."""
         if len(self._queue) >= self._capacity:
@@ -116,13 +124,15 @@ class EventWriter:
             return False
         self._queue.append((event, self._wall()))
         self._filled.set()
+        self._look()
         return True
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for number in range(self._workers):
-                group.create_task(self._work(yields=number > 0))
+            group.create_task(self._lead())
+            for _ in range(self._workers - 1):
+                group.create_task(self._join())
 
     async def drain(self, timeout_s: float) -> bool:
         """Wait until nothing is pending; False if that took too long."""
@@ -130,28 +140,41 @@ class EventWriter:
         while self.pending:
             if asyncio.get_running_loop().time() >= deadline:
                 return False
-            await asyncio.sleep(YIELD_S)
+            await asyncio.sleep(LOOK_S)
         return True
 
-    async def _work(self, *, yields: bool) -> None:
+    async def _lead(self) -> None:
+        """The worker that never holds back."""
         while True:
-            if not self._queue:
+            while not self._queue:
                 self._filled.clear()
                 await self._filled.wait()
-                continue
-            # A queue half full is about to drop: then events take their share.
-            crowded = len(self._queue) * 2 > self._capacity
-            if yields and self._client.binds_in_flight and not crowded:
-                await asyncio.sleep(YIELD_S)
-                continue
-            event, happened_at = self._queue.popleft()
-            self._in_flight += 1
-            try:
-                written = await self._write(event, happened_at)
-            finally:
-                self._in_flight -= 1
-            self.written += written
-            self.dropped += not written
+            self._look()
+            await self._send_next()
+
+    def _look(self) -> None:
+        """Let the others join if the road is free."""
+        if self._crowded or not self._client.binds_in_flight:
+            self._free_road.set()
+
+    async def _join(self) -> None:
+        """A worker that sends while the road is free."""
+        while True:
+            await self._free_road.wait()
+            if not self._queue or (self._client.binds_in_flight and not self._crowded):
+                self._free_road.clear()
+            else:
+                await self._send_next()
+
+    async def _send_next(self) -> None:
+        event, happened_at = self._queue.popleft()
+        self._in_flight += 1
+        try:
+            written = await self._write(event, happened_at)
+        finally:
+            self._in_flight -= 1
+        self.written += written
+        self.dropped += not written
 
     async def _write(self, event: PodEvent, happened_at: float) -> bool:
         body = self._body(event, happened_at)

@@ -198,3 +198,27 @@ async def test_after_close_no_proposal_is_taken(rig: Rig) -> None:
     await until(lambda: rig.commits.idle, "idle")
     assert rig.verdicts == []
     assert rig.ledger.twin.entries() == []
+
+
+async def test_only_what_changes_the_picture_starts_a_round_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await until(lambda: rig.commits.idle, "idle")
+    monkeypatch.setattr("binder.committer.GATHER_S", 600.0)
+    rounds: list[bool] = []
+    one_round = rig.commits.round
+
+    async def counted() -> None:
+        rounds.append(rig.machine.cluster.changed)
+        await one_round()
+
+    rig.commits.round = counted  # type: ignore[method-assign]
+    for _ in range(5):
+        rig.commits.changed()
+        await asyncio.sleep(0.005)
+    assert not rounds, "an end of a bind waits for others"
+    assert not rig.commits.idle, "and is not forgotten"
+    rig.machine.cluster.namespace_seen("new", {})
+    rig.commits.changed()
+    await until(lambda: bool(rounds), "a round")
+    assert rounds == [True]
