@@ -68,7 +68,8 @@ class EventSource:
         left: dict[str, int] = {}
         came: dict[str, int] = {}
         for sign, shape, uid in zip(delta.pod_sign, delta.pod_shape, delta.pod_uid, strict=True):
-            (came if sign > 0 else left)[uid] = shape
+            if sign:  # else it is where it was
+                (came if sign > 0 else left)[uid] = shape
         updates = {(left[uid], came[uid]) for uid in left.keys() & came.keys() if uid}
         for old, new in sorted(updates):
             if old != new:

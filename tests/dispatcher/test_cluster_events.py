@@ -91,6 +91,12 @@ def test_node_updates_are_told_apart(
     assert labels(source, Delta(nodes=[NodeChange(1, row)])) == expected
 
 
+def test_a_pod_that_is_where_it_was_is_no_event(source: EventSource) -> None:
+    delta = Delta()
+    delta.add_pod(shape_id=1, node_id=1, uid="a", sign=0, start_s=5)
+    assert labels(source, delta) == []
+
+
 def test_nodes_come_thaw_and_go(source: EventSource) -> None:
     assert labels(source, Delta(nodes=[NodeChange(2, node())])) == ["NodeAdd"]
     assert labels(source, Delta(nodes=[NodeChange(2, node(), frozen=True)])) == []
