@@ -20,6 +20,7 @@ from binder.cluster import Cluster, PodFacts, PodRow
 from binder.commit import Batch, Committer, Incoming, Reservation, Settled, lines_of
 from binder.outcomes import OutcomeLog
 from stretto.ledger.types import (
+    NO_ATTEMPT,
     EntryState,
     LedgerEntry,
     LedgerMember,
@@ -29,6 +30,7 @@ from stretto.ledger.types import (
 )
 from stretto.model.shape import Shape
 from stretto.model.unit import (
+    Attempt,
     Cause,
     Member,
     Outcome,
@@ -334,22 +336,32 @@ class Machine:
         row = self.cluster.pods.get(entry.pod_uid)
         if row is None or row.node_uid != entry.node_uid:
             return None
-        shape = self.cluster.shape(row.shape_id)
         uid = PodUid(entry.pod_uid)
         member = Member(uid, namespace, name, entry.resource_version, 0)
-        node_name = self.cluster.nodes[row.node_uid].row.name
-        self._count_foreign(row, -1)
-        binding = Binding(
-            Reservation(
-                member, shape, row.node_uid, node_name, UnitId(entry.unit_id), entry.attempt, ""
-            )
-        )
-        binding.stage = Stage.BOUND
-        self.bindings[uid] = binding
-        if tuple(sorted(entry.lines)) != tuple(sorted(lines_of(shape))):
+        binding = self._held(member, row, unit_id=UnitId(entry.unit_id), attempt=entry.attempt)
+        if tuple(sorted(entry.lines)) != tuple(sorted(lines_of(binding.reservation.shape))):
             self.ops.append(adoption(binding))
         elif entry.state is not EntryState.BOUND:
             self.ops.append(LedgerOp.bound(uid))
+        return binding
+
+    def adopt_bound(self, uid: str, *, namespace: str, name: str) -> Binding:
+        """At start: a pod of ours that is bound and that the ledger does not know gets an entry."""
+        assert uid not in self.bindings, f"{uid} has an entry"
+        member = Member(PodUid(uid), namespace, name, 0, 0)
+        row = self.cluster.pods[uid]
+        binding = self._held(member, row, unit_id=UnitId(uid), attempt=NO_ATTEMPT)
+        self.ops.append(adoption(binding))
+        return binding
+
+    def _held(self, member: Member, row: PodRow, *, unit_id: UnitId, attempt: Attempt) -> Binding:
+        """A pod that was counted as foreign is a bound entry from now on."""
+        shape = self.cluster.shape(row.shape_id)
+        node_name = self.cluster.nodes[row.node_uid].row.name
+        self._count_foreign(row, -1)
+        binding = Binding(Reservation(member, shape, row.node_uid, node_name, unit_id, attempt, ""))
+        binding.stage = Stage.BOUND
+        self.bindings[member.uid] = binding
         return binding
 
     def entries(self) -> list[LedgerEntry]:

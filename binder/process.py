@@ -179,9 +179,10 @@ class BinderProcess:
             scheduler_names=self._settings.scheduler_name,
         )
         parts.commits.publish()
-        await opening.prepare(found, clean=tenure.clean or tenure.first)
+        await opening.prepare(found, tenure)
         watches.begin.set()
         await watches.synced.wait()
+        await self._leadership.announced()
         await opening.finish(watches.bound_names or {})
         watches.bound_names = None
         parts.commits.publish()

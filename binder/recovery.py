@@ -3,9 +3,13 @@
 Trust goes API server > memory > ledger. At start the watches' consistent lists say what is bound.
 Entries of the ledger whose pod is bound where they say stay entries; every other entry belongs to a
 bind of an earlier Binder that may still be in flight, so its pod is *fenced* by a changing patch if
-it is unbound, before the entry is freed (reliability §2.4, cases o to q). If the ledger was lost
-there are no entries to go by: then every pending pod of ours is fenced, unless the Lease says that
-the last Binder ended with nothing in flight.
+it is unbound, before the entry is freed (reliability §2.4, cases o to q). If the ledger does not
+prove what was in flight there are no entries to go by: then every pending pod of ours is fenced,
+unless the Lease says that the last Binder ended with nothing in flight (design §12.8). It proves it
+if it is open, its server has run on since the last Binder took it (a server that was started again
+may have lost acknowledged writes at the end, which nobody who knew of them is left to notice), and
+the last Binder that the Lease tells of has taken it. That there is no Lease proves nothing: it may
+have been deleted. Pods of ours that are bound and have no entry get one.
 
 The order matters. The pending pods are listed *before* the bound ones: a late bind that lands in
 between then shows in the second list, and one that lands after it fails at the fence, or is found
@@ -30,6 +34,7 @@ from binder.executor import Executor
 from binder.machine import Machine, adoption
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError
+from stretto.kube.lease import Tenure
 from stretto.ledger.client import Ledger
 from stretto.ledger.types import InstallReply, LedgerEntry, LedgerOp
 
@@ -103,6 +108,22 @@ async def pending_pods(
     return found
 
 
+def doubt(found: InstallReply, tenure: Tenure) -> str:
+    """Why binds may be in flight that the ledger does not name; "" if none can be."""
+    if tenure.clean:
+        return ""
+    if not found.intact:
+        return "the ledger is new"
+    if found.restarted:
+        return "the ledger's server was started again and may have lost its last writes"
+    if found.previous_epoch < tenure.previous_epoch:
+        return (
+            f"the ledger was last taken in epoch {found.previous_epoch}, the last binder led in "
+            f"epoch {tenure.previous_epoch}"
+        )
+    return ""
+
+
 class Opening:
     """The steps to "open": :meth:`prepare`, then the watches' lists, then :meth:`finish`."""
 
@@ -122,18 +143,17 @@ class Opening:
         self._scheduler_names = tuple(scheduler_names)
         self._entries: list[LedgerEntry] = []
         self._pending: dict[str, PendingMeta] = {}
-        self._lost = False
+        self._doubt = ""
         self.fenced = 0
         """Pods that were fenced, for tests and logs."""
+        self.adopted = 0
+        """Bound pods of ours that got an entry, likewise."""
 
-    async def prepare(self, found: InstallReply, *, clean: bool) -> None:
-        """Read what may be in flight; the lists of bound pods must begin after this.
-
-        ``clean``: the last Binder ended with nothing in flight, or there never was one.
-        """
-        self._lost = not found.intact and not clean
+    async def prepare(self, found: InstallReply, tenure: Tenure) -> None:
+        """Read what may be in flight; the lists of bound pods must begin after this."""
+        self._doubt = doubt(found, tenure)
         self._entries = await self._ledger.entries() if found.intact else []
-        if self._entries or self._lost:
+        if self._entries or self._doubt:
             self._pending = await pending_pods(self._client, self._scheduler_names)
 
     async def finish(self, names: Mapping[str, tuple[str, str]]) -> None:
@@ -142,15 +162,15 @@ class Opening:
         ``names``: uid → (namespace, name) of the bound pods.
         """
         machine = self._machine
-        unresolved = [entry for entry in self._entries if not self._adopt(entry, names)]
-        uids = self._pending if self._lost else [entry.pod_uid for entry in unresolved]
+        unbound = [e.pod_uid for e in self._entries if not machine.cluster.knows(e.pod_uid)]
+        uids = self._pending if self._doubt else unbound
         suspects = [self._pending[uid] for uid in uids if uid in self._pending]
-        if self._lost and suspects:
-            logger.warning("the ledger is new: fencing %d pending pods", len(suspects))
-        elif unresolved:
-            logger.info("resolving %d reservations of an earlier epoch", len(unresolved))
+        if self._doubt and suspects:
+            logger.warning("%s: fencing %d pending pods", self._doubt, len(suspects))
+        elif unbound:
+            logger.info("resolving %d reservations of an earlier epoch", len(unbound))
         await self._fence(suspects)
-        machine.ops += [LedgerOp.free(entry.pod_uid) for entry in unresolved]
+        self._adopt(names)
         await self._write_nodes()
         await self._ledger.transition(machine.take_ops())
         if not await self._sums_agree():
@@ -158,11 +178,22 @@ class Opening:
             await rebuild(machine, self._ledger)
         await self._ledger.opened()
 
-    def _adopt(self, entry: LedgerEntry, names: Mapping[str, tuple[str, str]]) -> bool:
-        namespace, name = names.get(entry.pod_uid, ("", ""))
-        if not name:
-            return False
-        return self._machine.adopt_entry(entry, namespace=namespace, name=name) is not None
+    def _adopt(self, names: Mapping[str, tuple[str, str]]) -> None:
+        """Pods of ours that are bound are entries, the ledger's others are freed."""
+        machine, nobody = self._machine, ("", "")
+        for entry in self._entries:
+            namespace, name = names.get(entry.pod_uid, nobody)
+            if machine.adopt_entry(entry, namespace=namespace, name=name) is None:
+                machine.ops.append(LedgerOp.free(entry.pod_uid))
+        ours = frozenset(self._scheduler_names)
+        cluster = machine.cluster
+        for uid in cluster.pods.keys() - machine.bindings.keys():
+            if cluster.shape(cluster.pods[uid].shape_id).profile in ours:
+                namespace, name = names.get(uid, nobody)
+                machine.adopt_bound(uid, namespace=namespace, name=name)
+                self.adopted += 1
+        if self.adopted:
+            logger.warning("%d bound pods of ours had no entry in the ledger", self.adopted)
 
     async def _write_nodes(self) -> None:
         machine = self._machine

@@ -73,6 +73,10 @@ class Leadership:
         log.info("standing by; the leader is %s", self.leader() or "unknown")
         self.standby = True
 
+    async def announced(self) -> None:
+        """Wait until our epoch stands in the Lease; :meth:`keep` must run beside it."""
+        await self._keeper.announced.wait()
+
     async def keep(self) -> NoReturn:
         """Renew until cancelled; once lost, end the process."""
         await self._keeper.run()

@@ -27,6 +27,8 @@ CLEAN = "stretto.io/clean"
 """Annotation: the last holder released the Lease with nothing in flight."""
 ADDRESS = "stretto.io/address"
 """Annotation: where the holder serves, for a standby's "not leader" answer."""
+EPOCH = "stretto.io/epoch"
+"""Annotation: the epoch of the last holder that may have acted; written by its first renewal."""
 
 
 class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,8 @@ class LeaseRecord(NamedTuple):
     address: str
     clean: bool
     transitions: int
+    epoch: int = 0
+    """Of the last holder that may have acted; 0: not known."""
 
 
 class Leader(NamedTuple):
@@ -80,7 +84,10 @@ class Tenure(NamedTuple):
     clean: bool
     """The predecessor stopped gracefully with nothing in flight."""
     first: bool
-    """Nobody is known to have held this Lease before (or it was deleted by hand)."""
+    """Nobody is known to have held this Lease before, or it was deleted by hand: which of the two
+    cannot be told, so this proves nothing about what may be in flight."""
+    previous_epoch: int = 0
+    """Of the last holder that may have acted; 0: not known."""
 
 
 class Step(enum.Enum):
@@ -104,6 +111,9 @@ class LeaseMachine:
         self.settings = settings
         self.record: LeaseRecord | None = None
         self.tenure: Tenure | None = None
+        self.announced = False
+        """Our epoch stands in the Lease. A successor compares it with the ledger's, so nothing may
+        be sent before."""
         self.lost = False
         """Whether we led and another may lead now. Final."""
         self._must_read = True
@@ -132,7 +142,7 @@ class LeaseMachine:
         if self._must_read:
             return Step.READ
         if self.tenure is not None:
-            due = now >= self._renewed_at + self.settings.retry_s
+            due = not self.announced or now >= self._renewed_at + self.settings.retry_s
             return Step.RENEW if due else Step.WAIT
         if self.record is None:
             return Step.CREATE
@@ -172,6 +182,8 @@ class LeaseMachine:
         assert record.holder == self.settings.identity, "wrote a Lease in another's name"
         if self.tenure is None:
             self._begin(record.version, self.record)
+        else:
+            self.announced = True  # only now was the epoch known to be written
         self.record = record
         self._renewed_at = started
 
@@ -180,4 +192,5 @@ class LeaseMachine:
             epoch=epoch,
             clean=before is not None and before.clean,
             first=before is None or (not before.holder and before.transitions == 0),
+            previous_epoch=before.epoch if before is not None else 0,
         )

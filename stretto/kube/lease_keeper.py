@@ -26,6 +26,7 @@ from stretto.kube.errors import KubeError, KubeRefused
 from stretto.kube.lease import (
     ADDRESS,
     CLEAN,
+    EPOCH,
     Leader,
     LeaseMachine,
     LeaseRecord,
@@ -58,6 +59,8 @@ class LeaseKeeper:
             settings = msgspec.structs.replace(settings, identity=fresh_identity())
         self.lost = asyncio.Event()
         """Set when another may lead: the process has to end without any further effect."""
+        self.announced = asyncio.Event()
+        """Set when our epoch stands in the Lease; :meth:`run` sees to it."""
         self.problem = ""
         """What keeps the Lease from being read or written, or ''."""
         self._client = client
@@ -162,6 +165,8 @@ class LeaseKeeper:
             self._machine.failed()
             return
         self._machine.wrote(self._take(answer), started=started)
+        if self._machine.announced:
+            self.announced.set()
 
     async def _write(self, *, holder: str, clean: bool, take: bool = False) -> Response:
         body = self._body(holder=holder, clean=clean, take=take)
@@ -180,6 +185,8 @@ class LeaseKeeper:
             CLEAN: "true" if clean else "false",
             ADDRESS: settings.address if holder else "",
         }
+        if self._machine.tenure is not None:
+            metadata["annotations"][EPOCH] = str(self._machine.tenure.epoch)
         spec = {
             **old_spec,
             "holderIdentity": holder,
@@ -214,6 +221,7 @@ class LeaseKeeper:
                 address=str(annotations.get(ADDRESS, "")),
                 clean=annotations.get(CLEAN) == "true",
                 transitions=int(spec.get("leaseTransitions") or 0),
+                epoch=int(annotations.get(EPOCH) or 0),
             )
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise KubeRefused(f"lease {self._path}: no lease came back", status=200) from error

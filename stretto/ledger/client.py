@@ -320,11 +320,11 @@ class Ledger:
                 f"the ledger at {self.where} has been taken by epoch {reply[1].decode()}, "
                 f"ours is {epoch}"
             )
-        generation, intact, previous, waiting = decode(reply[1])
+        generation, intact, previous, waiting, restarted = decode(reply[1])
         self._stamp = f"{generation} {epoch} {token}"
         self._epoch, self._sequence, self._open = epoch, 0, None
         self._names = Names(msgspec.json.decode(reply[2], type=list[str]) if reply[2] else ())
-        return InstallReply(generation, bool(intact), previous, waiting)
+        return InstallReply(generation, bool(intact), previous, waiting, bool(restarted))
 
     async def opened(self) -> None:
         """The rebuild has ended: a successor may take the ledger as it is."""

@@ -149,7 +149,8 @@ end
 if operation == 'install' then
   -- ARGV: owner, schema, epoch, token (names the writer, and the generation if a new one begins), force
   local owner, schema, epoch, token, force = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
-  local meta = redis.call('HMGET', META, 'owner', 'schema', 'generation', 'epoch', 'state', 'token', 'names', 'answer')
+  local meta = redis.call('HMGET', META, 'owner', 'schema', 'generation', 'epoch', 'state', 'token', 'names', 'answer',
+    'server')
   if meta[1] and meta[1] ~= owner then return {'refused', 'owner', meta[1]} end
   if meta[2] and meta[2] ~= schema then return {'refused', 'schema', meta[2]} end
   if meta[6] == token then return {'ok', meta[8], meta[7]} end
@@ -159,11 +160,13 @@ if operation == 'install' then
   local generation = intact and meta[3] or token
   local open = intact and redis.call('HLEN', OPEN) or 0
   local names = intact and meta[7] or ''
-  local answer = pack({generation, intact and 1 or 0, previous, open})
+  local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
+  local restarted = intact and (server == '' or meta[9] ~= server)
+  local answer = pack({generation, intact and 1 or 0, previous, open, restarted and 1 or 0})
   if not intact then redis.call('UNLINK', NODES, OPEN, BOUND, UNITS) end
   redis.call('HSET', META, 'owner', owner, 'schema', schema, 'generation', generation, 'epoch', ARGV[4],
     'state', intact and 'OPEN' or 'REBUILD', 'token', token, 'names', names, 'answer', answer,
-    'stamp', generation .. ' ' .. ARGV[4] .. ' ' .. token, 'seq', '0', 'reply', '')
+    'stamp', generation .. ' ' .. ARGV[4] .. ' ' .. token, 'seq', '0', 'reply', '', 'server', server)
   return {'ok', answer, names}
 end
 

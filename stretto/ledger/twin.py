@@ -101,6 +101,12 @@ class TwinStore:
     units: dict[str, Record] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     installs: int = 0
+    server: int = 1
+    """Which process of the server this is."""
+
+    def restart(self) -> None:
+        """The server is started again on its file."""
+        self.server += 1
 
     def flush(self) -> None:
         """FLUSHALL."""
@@ -143,13 +149,15 @@ class LedgerTwin:
             store.flush()
             store.names = Names()
         generation = meta["generation"] if intact else token
+        restarted = intact and meta["server"] != store.server
         self._stamp, self._sequence = (generation, epoch, token), 0
         store.meta = {
             "owner": self.owner, "schema": SCHEMA, "generation": generation, "epoch": epoch,
             "state": "OPEN" if intact else "REBUILD", "stamp": self._stamp, "seq": 0,
+            "server": store.server,
         }  # fmt: skip
         waiting = sum(record[0] != EntryState.BOUND for record in store.pods.values())
-        return InstallReply(generation, intact, previous, waiting)
+        return InstallReply(generation, intact, previous, waiting, restarted)
 
     def _enter(self) -> None:
         meta = self.store.meta

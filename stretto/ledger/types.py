@@ -184,6 +184,9 @@ class InstallReply:
     """0: there was none."""
     open_entries: int
     """Entries that are not BOUND."""
+    restarted: bool = False
+    """The server is another process than when the ledger was taken last, so that writes it had
+    acknowledged may be missing at the end. Whoever made them would notice; a successor cannot."""
 
 
 class LedgerError(OperatorError):

@@ -18,6 +18,7 @@ from binder.recovery import Opening, Repair
 from binder.watches import Watches
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
+from stretto.kube.lease import Tenure
 from stretto.ledger.twin import LedgerTwin, TwinStore
 from stretto.ledger.types import (
     InstallReply,
@@ -122,11 +123,18 @@ def adoption_of(entry: LedgerEntry) -> LedgerOp:
 class Rig:
     """One Binder incarnation, by hand: :meth:`open`, then :meth:`start` its loops."""
 
-    def __init__(self, client: KubeClient, *, epoch: int, store: TwinStore | None = None) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        epoch: int,
+        store: TwinStore | None = None,
+        ledger: Any = None,
+    ) -> None:
         self.client = client
         self.epoch = epoch
-        self.ledger = TwinLedger(store)
-        ledger: Any = self.ledger
+        ledger = ledger or TwinLedger(store)
+        self.ledger: Any = ledger
         self.machine = Machine(epoch=epoch, profiles=Profiles.default(("stretto",)))
         self.publisher = Publisher(self.machine, log_bytes=1 << 20)
         self.repair = Repair(self.machine, ledger)
@@ -177,17 +185,17 @@ class Rig:
         self.verdicts += verdicts
         self.published_at.append(self.publisher.log.sequence)
 
-    async def open(self, *, clean: bool = False) -> InstallReply:
-        """Everything up to "open"."""
-        found = await self.prepare(clean=clean)
+    async def open(self, *, clean: bool = False, previous_epoch: int = 0) -> InstallReply:
+        """Everything up to "open"; the rest is what the Lease says."""
+        found = await self.prepare(clean=clean, previous_epoch=previous_epoch)
         await self.lists()
         await self.opening.finish(self.watches.bound_names or {})
         self.commits.publish()
         return found
 
-    async def prepare(self, *, clean: bool = False) -> InstallReply:
+    async def prepare(self, *, clean: bool = False, previous_epoch: int = 0) -> InstallReply:
         found = await self.ledger.install(self.epoch)
-        await self.opening.prepare(found, clean=clean)
+        await self.opening.prepare(found, Tenure(self.epoch, clean, False, previous_epoch))
         return found
 
     async def lists(self) -> None:

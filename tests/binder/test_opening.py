@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from binder.recovery import doubt
 from stretto.kube.answers import BindKind
 from stretto.kube.client import KubeClient
+from stretto.kube.lease import Tenure
 from stretto.ledger.twin import TwinStore
-from stretto.ledger.types import EntryState, LedgerFenced
+from stretto.ledger.types import EntryState, InstallReply, LedgerFenced
 from tests.binder.shells import Rig, create, delete, pod_of, simulated, until
 
 TAKEN = {"cpu": 100, "memory": 64 << 20, "pods": 1}
@@ -135,6 +139,66 @@ async def test_a_lost_ledger_fences_every_pending_pod_of_ours() -> None:
         assert rig.opening.fenced == 2
         assert fence_of(await pod_of(client, "other")) is None
         assert await bind(client, pods[0], "n1") is BindKind.CONFLICT
+        await rig.stop()
+
+
+FOUND = InstallReply("g", intact=True, previous_epoch=7, open_entries=0)
+ENDED = Tenure(9, clean=False, first=False, previous_epoch=7)
+
+
+@pytest.mark.parametrize(
+    ("found", "tenure", "why"),
+    [
+        (FOUND, ENDED, ""),
+        (FOUND, ENDED._replace(first=True, previous_epoch=0), ""),
+        (replace(FOUND, intact=False), ENDED, "new"),
+        (replace(FOUND, intact=False), ENDED._replace(clean=True), ""),
+        # No Lease: the first start ever, or it was deleted while a bind is in flight.
+        (replace(FOUND, intact=False), ENDED._replace(first=True, previous_epoch=0), "new"),
+        (replace(FOUND, restarted=True), ENDED, "started again"),
+        (replace(FOUND, restarted=True), ENDED._replace(clean=True), ""),
+        # Another server's ledger, which an earlier Binder left behind.
+        (replace(FOUND, previous_epoch=6), ENDED, "last taken in epoch 6"),
+        # The last Binder took it and died before it could act.
+        (replace(FOUND, previous_epoch=8), ENDED, ""),
+    ],
+)
+def test_what_proves_that_no_unknown_bind_is_in_flight(
+    found: InstallReply, tenure: Tenure, why: str
+) -> None:
+    text = doubt(found, tenure)
+    assert (why in text) if why else not text
+
+
+async def test_a_ledger_that_lost_its_tail_with_the_binder_fences_every_pending_pod() -> None:
+    async with simulated() as (_, client):
+        pods = [await create(client, name) for name in ("a", "b")]
+        store = TwinStore()
+        await crashed(client, store)
+        before = copy.deepcopy(store)
+        await crashed(client, store, "a")  # the same Binder, one acknowledged write later
+        before.restart()
+        rig = Rig(client, epoch=11, store=before)
+        found = await rig.open()
+        assert found.intact
+        assert rig.ledger.twin.entries() == []
+        assert rig.opening.fenced == 2
+        assert await bind(client, pods[0], "n1") is BindKind.CONFLICT, "the late bind landed"
+        await rig.stop()
+
+
+async def test_a_deleted_lease_and_an_emptied_ledger_let_no_late_bind_through() -> None:
+    async with simulated() as (_, client):
+        pod = await create(client, "p")
+        store = TwinStore()
+        await crashed(client, store, "p")
+        store.flush()
+        rig = Rig(client, epoch=11, store=store)
+        found = await rig.ledger.install(11)
+        await rig.opening.prepare(found, Tenure(11, clean=False, first=True))
+        await rig.lists()
+        await rig.opening.finish(rig.watches.bound_names or {})
+        assert await bind(client, pod, "n1") is BindKind.CONFLICT, "the late bind landed"
         await rig.stop()
 
 

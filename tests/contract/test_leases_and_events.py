@@ -98,6 +98,20 @@ async def test_of_many_that_want_it_one_gets_it(cluster: Cluster) -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
+async def test_a_successor_learns_the_epoch_of_a_leader_that_could_act(cluster: Cluster) -> None:
+    """A leader that died right after acquiring has done nothing: it never announced its epoch."""
+    first = keeper_of(cluster, "one")
+    tenure = await first.acquire()
+    async with keeping(first), asyncio.timeout(2):
+        await first.announced.wait()
+    silent = keeper_of(cluster, "two")
+    await silent.acquire()
+    assert not silent.announced.is_set()
+    third = await keeper_of(cluster, "three").acquire()
+    assert third.previous_epoch == tenure.epoch
+    assert not third.clean
+
+
 async def test_a_deleted_lease_is_lost(cluster: Cluster) -> None:
     keeper = keeper_of(cluster, "one")
     await keeper.acquire()

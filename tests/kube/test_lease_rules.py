@@ -10,7 +10,7 @@ SETTINGS = LeaseSettings(namespace="ns", name="binder", identity="me", address="
 
 
 def record(version: int, holder: str = "other", *, clean: bool = False) -> LeaseRecord:
-    return LeaseRecord(version, holder, "10.0.0.2:7071", clean, transitions=3)
+    return LeaseRecord(version, holder, "10.0.0.2:7071", clean, transitions=3, epoch=6)
 
 
 def leading(*, at: float = 100.0, version: int = 50) -> LeaseMachine:
@@ -29,9 +29,19 @@ def test_nothing_is_valid_before_the_lease_is_held() -> None:
 
 def test_a_missing_lease_is_created_and_its_version_is_the_epoch() -> None:
     machine = leading(at=100.0, version=50)
-    assert machine.tenure == (50, False, True)
+    assert machine.tenure == (50, False, True, 0)
     assert machine.valid(109.9)
     assert not machine.valid(110.0)
+
+
+def test_the_epoch_is_announced_by_a_renewal_at_once() -> None:
+    """The acquiring write cannot carry it: it is the version which that write returns."""
+    machine = leading(at=100.0, version=50)
+    assert not machine.announced
+    assert machine.next_step(100.0) is Step.RENEW
+    machine.wrote(record(51, "me"), started=100.0)
+    assert machine.announced
+    assert machine.next_step(100.1) is Step.WAIT
 
 
 def test_validity_counts_from_the_start_of_the_write_not_from_its_answer() -> None:
@@ -52,7 +62,7 @@ def test_a_standby_takes_over_only_after_the_lease_stood_still_by_its_own_clock(
     assert machine.next_step(28.0) is Step.WAIT
     assert machine.next_step(29.0) is Step.TAKE
     machine.wrote(record(9, "me"), started=29.0)
-    assert machine.tenure == (9, False, False)
+    assert machine.tenure == (9, False, False, 6)
 
 
 def test_a_released_lease_is_taken_at_once_and_its_clean_mark_is_passed_on() -> None:
@@ -61,7 +71,7 @@ def test_a_released_lease_is_taken_at_once_and_its_clean_mark_is_passed_on() -> 
     assert machine.leader is None
     assert machine.next_step(0.0) is Step.TAKE
     machine.wrote(record(8, "me"), started=0.0)
-    assert machine.tenure == (8, True, False)
+    assert machine.tenure == (8, True, False, 6)
 
 
 def test_losing_the_race_for_it_means_waiting_again() -> None:
@@ -79,7 +89,7 @@ def test_an_acquiring_write_whose_answer_was_lost_is_found_by_reading() -> None:
     machine.observed(record(7, "", clean=True), 0.0)
     machine.failed()
     machine.observed(record(8, "me"), 5.0)
-    assert machine.tenure == (8, True, False)
+    assert machine.tenure == (8, True, False, 6)
     assert not machine.valid(5.0), "since when it counts is not known"
     assert machine.next_step(5.0) is Step.RENEW
     machine.wrote(record(9, "me"), started=5.0)

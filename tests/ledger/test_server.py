@@ -83,6 +83,22 @@ async def test_data_stays_when_it_is_not_at_fault(
     assert files_of(tmp_path / "data", "appendonlydir")
 
 
+async def test_a_successor_is_told_that_the_server_was_started_again(
+    tmp_path: pathlib.Path,
+) -> None:
+    async with EmbeddedServer(folder=tmp_path) as server:
+        ledger = await Ledger.open(server.url, owner="o")
+        for epoch, restart in ((1, False), (2, False), (3, True), (4, False)):
+            if restart:
+                await asyncio.sleep(0.01)
+                await server.kill()
+                await server.start()
+            reply = await ledger.install(epoch)
+            await ledger.opened()
+            assert (reply.intact, reply.restarted) == (epoch > 1, restart)
+        await ledger.close()
+
+
 async def test_a_server_that_is_gone_is_one_line(tmp_path: pathlib.Path) -> None:
     async with EmbeddedServer(folder=tmp_path) as server:
         ledger = await Ledger.open(server.url, owner="o", timeout_s=0.2, first_pause_s=0.001)
