@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: help install check format test proto golden bench demo lock clean
+.PHONY: help install check format test proto golden differential bench demo lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 $(VENV)/.installed: $(LOCK) pyproject.toml
 	@echo "Setting up $(VENV) from $(LOCK) …"
@@ -40,6 +40,9 @@ proto: install ## generate the code beside proto/*.proto
 
 golden: install ## check golden cases against the placement code: make golden CASES="PATH…"
 	$(BIN)/stretto golden $(CASES)
+
+differential: install ## fresh worlds, decided by kube-scheduler's code and by ours: PODS=10000 [ARGS="--seed 1 …"]
+	$(BIN)/python -m tests.golden.differential --pods $(or $(PODS),1000) $(ARGS)
 
 bench: install ## run the benchmarks: make bench [WHAT="decide ledger pipeline side-by-side"]
 	$(BIN)/python -m bench $(WHAT)

@@ -28,6 +28,8 @@ BRAINS = {
     },
 }  # fmt: skip
 BRAIN_FORBIDDEN = {"asyncio", "time", "random", "grpc", "redis", "kubernetes", "aiohttp", "socket"}
+CARRIED = ("tests/golden/generator/gen.py",)
+"""Carried over as they are, so that what their origin changes can be taken over again."""
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError|PLACEHOLDER")
 
 
@@ -77,6 +79,8 @@ def brain_findings(*, path: pathlib.Path, tree: ast.AST) -> Iterator[str]:
 def findings() -> Iterator[str]:
     """All findings of the tree."""
     for path in sources():
+        if path.as_posix() in CARRIED:
+            continue
         text = path.read_text()
         tree = ast.parse(text, filename=str(path))
         yield from size_findings(path=path, text=text, tree=tree)
