@@ -335,6 +335,7 @@ class Committer:
         return self._verdict(incoming, VerdictKind.CONFLICT, LEDGER_CAUSES[reply.kind])
 
     def _verdict(self, incoming: Incoming, kind: VerdictKind, cause: Cause = Cause.NONE) -> Verdict:
+        assert (kind in OUTCOMES) == (cause is not Cause.NONE), f"{kind.name} for {cause.name}"
         unit = incoming.proposal.unit
         return Verdict(unit.unit_id, unit.attempt, kind, cause, self.cluster.sequence)
 

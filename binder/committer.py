@@ -117,7 +117,9 @@ class CommitLoop:
         """Sets ``_wake`` when enough time has passed to gather what is not urgent."""
         self._room = asyncio.Event()
         self._verdicts = metrics.verdict
-        self._conflicts = {cause: metrics.conflicts.labels(cause.name.lower()) for cause in Cause}
+        self._conflicts = {
+            cause: metrics.conflicts.labels(cause.name.lower()) for cause in Cause if cause
+        }
 
     # -------------------------------------------------------------------------------- from outside
     def changed(self) -> None:
@@ -266,8 +268,9 @@ class CommitLoop:
         for stream, verdict in settled.verdicts:
             streams.setdefault(stream, []).append(verdict)
             self._verdicts[verdict.kind].inc()
-            if verdict.kind is not VerdictKind.COMMITTED:
+            if verdict.kind is VerdictKind.CONFLICT:
                 self._conflicts[verdict.cause].inc()
+            if verdict.kind is not VerdictKind.COMMITTED:
                 text = f"{verdict.kind.name.lower()}: {verdict.cause.name.lower()}"
                 self._stories.note(verdict.unit_id, cause_of(verdict.attempt), text)
         for stream, verdicts in streams.items():

@@ -40,7 +40,10 @@ from stretto.telemetry.story import StoryLog
 
 logger = logging.getLogger(__name__)
 
-DRAIN_S = 5.0
+STOP_S = 7.5
+"""From the signal to the last event: a role has 10 s to be gone, ``stretto run`` waits for 8 s."""
+BINDS_S = 5.0
+"""Of these, at most so many for binds in flight."""
 SETTLE_S = 2.0
 """After the last answer: for the watch to show the binds, and for the ledger to hear of it."""
 DOUBT_S = 30.0
@@ -113,7 +116,8 @@ class BinderProcess:
         tasks = [lease, asyncio.create_task(watches.run())]
         opening = asyncio.create_task(self._open(parts, watches, tenure))
         stopping = asyncio.create_task(stop.wait())
-        clean = False
+        writing = asyncio.create_task(events.run()) if events is not None else None
+        clean, stop_by = False, 0.0
         try:
             await first_of(opening, stopping, *tasks)
             if opening.done() and not stop.is_set():
@@ -121,18 +125,22 @@ class BinderProcess:
                 tasks.append(asyncio.create_task(parts.executor.run()))
                 tasks.append(asyncio.create_task(parts.commits.run()))
                 tasks.append(asyncio.create_task(self._count(parts, events)))
-                if events is not None:
-                    tasks.append(asyncio.create_task(events.run()))
                 self._server.open(parts)
                 self._parts = parts
                 logger.info("open: %d nodes, %d pods", *self._sizes(parts))
                 if ready is not None:
                     ready.set()
-                await first_of(stopping, *tasks)
-                clean = await self._drain(parts, events)
+                await first_of(stopping, *tasks, *([writing] if writing else []))
+                stop_by = asyncio.get_running_loop().time() + STOP_S
+                clean = await self._drain(parts)
         finally:
+            self._server.close()
             await cancelled(opening, stopping, *tasks)
             await self._leadership.release(clean=clean)
+            if events is not None and writing is not None:
+                # Events are guarded by nothing: the successor need not wait for them.
+                await events.finish(max(0.0, stop_by - asyncio.get_running_loop().time()))
+                await cancelled(writing)
 
     def _make_parts(self, epoch: int) -> tuple[Parts, EventWriter | None]:
         settings = self._settings
@@ -192,19 +200,17 @@ class BinderProcess:
     def _sizes(self, parts: Parts) -> tuple[int, int]:
         return len(parts.machine.cluster.nodes), len(parts.machine.cluster.pods)
 
-    async def _drain(self, parts: Parts, events: EventWriter | None) -> bool:
+    async def _drain(self, parts: Parts) -> bool:
         """Let binds in flight end; True if none is left."""
         self._parts = None
         parts.commits.close()
-        await parts.executor.drain(DRAIN_S)
+        await parts.executor.drain(BINDS_S)
         parts.commits.changed()
         deadline = asyncio.get_running_loop().time() + SETTLE_S
         while parts.machine.open or not parts.commits.idle:
             if asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(0.02)
-        if events is not None:
-            await events.drain(1.0)
         return not parts.machine.open and not parts.executor.waiting
 
     async def _count(self, parts: Parts, events: EventWriter | None) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
 
 from binder.commit import Incoming
 from binder.committer import CommitLoop
@@ -81,11 +82,30 @@ class BinderServer:
         self._streams: dict[int, ShardStream] = {}
         self._next = 1
         self._subscriber = 0
+        self._closed = asyncio.Event()
 
     def open(self, parts: Parts) -> None:
         """Begin to serve."""
         self._parts = parts
         parts.commits.send_verdicts = self._queue_verdicts
+
+    def close(self) -> None:
+        """Lead no more: conversations end, and peers that dial are told so."""
+        self._parts = None
+        self._closed.set()
+
+    async def _until_closed(self, conversation: Coroutine[Any, Any, None]) -> None:
+        """Converse until that is over, or until :meth:`close`."""
+        talking = asyncio.ensure_future(conversation)
+        closing = asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait([talking, closing], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+            ours = talking.cancel()
+            await asyncio.gather(talking, closing, return_exceptions=True)
+        if not ours:
+            talking.result()
 
     def statistics(self) -> dict[str, int]:
         """Streams open now."""
@@ -105,7 +125,7 @@ class BinderServer:
         logger.info("%s follows from (%d, %d).", request.follower, request.epoch, request.sequence)
         self._metrics.followers.inc()
         try:
-            await self._feed(parts, request, send)
+            await self._until_closed(self._feed(parts, request, send))
         finally:
             self._metrics.followers.dec()
 
@@ -154,13 +174,18 @@ class BinderServer:
         await send(VerdictBatch(binder_epoch=epoch))
         writer = asyncio.create_task(self._write_verdicts(stream, send, epoch))
         try:
-            async for batch in requests:
-                self._take(parts, stream, batch, peer)
-                await parts.commits.room()
+            await self._until_closed(self._listen(parts, stream, requests, peer))
         finally:
             del self._streams[stream.number]
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+
+    async def _listen(
+        self, parts: Parts, stream: ShardStream, requests: AsyncIterator[ProposalBatch], peer: str
+    ) -> None:
+        async for batch in requests:
+            self._take(parts, stream, batch, peer)
+            await parts.commits.room()
 
     def _take(self, parts: Parts, stream: ShardStream, batch: ProposalBatch, peer: str) -> None:
         if batch.hello is not None:
@@ -218,12 +243,16 @@ class BinderServer:
         answers: list[OwnedSet] = []
         await send(OutcomeBatch(binder_epoch=epoch, owned=owned))
         self._asked(parts, request, answers)
-        writer = asyncio.create_task(self._write_outcomes(parts, send, answers))
-        try:
+
+        async def listen() -> None:
             async for message in requests:
                 if self._subscriber != ours:
                     break  # a later subscription has taken over
                 self._asked(parts, message, answers)
+
+        writer = asyncio.create_task(self._write_outcomes(parts, send, answers))
+        try:
+            await self._until_closed(listen())
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)

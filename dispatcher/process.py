@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 EVENT_QUEUE = 8192
 EVENT_WORKERS = 2
+EVENTS_S = 5.0
+"""Seconds for events that wait at the end; a role has 10 s to be gone."""
 
 
 def machine_limits(settings: DispatcherSettings) -> MachineLimits:
@@ -115,18 +117,24 @@ class DispatcherProcess:
         self.core.machine.begin(epoch, sources=len(self._settings.scheduler_name))
         log.info("leading with epoch %d", epoch)
         tasks = [asyncio.create_task(work) for work in self._parts()]
+        writing = [asyncio.create_task(events.run()) for events in self._collector.events]
         opening = asyncio.create_task(self._announce(ready))
         stopping = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                [*tasks, *writing, stopping], return_when=asyncio.FIRST_COMPLETED
+            )
             for task in done:
                 task.result()
         finally:
             await cancelled(*tasks, opening, stopping)
             await self._leadership.release(clean=True)
+            finishing = (e.finish(EVENTS_S if stop.is_set() else 0) for e in self._collector.events)
+            await asyncio.gather(*finishing)
+            await cancelled(*writing)
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
-        """Everything that runs while we lead."""
+        """Everything that runs while we lead, besides the writers of events."""
         settings, core, client = self._settings, self.core, self._client
         rng = random.Random()
         peer = {"target": settings.binder, "name": self._leadership.identity}
@@ -152,7 +160,6 @@ class DispatcherProcess:
             outcomes.run(),
             follow.run(),
             *(watch.run() for watch in watches),
-            *(event_writer.run() for event_writer in events.values()),
             writer.run(),
             core.run(),
         ]

@@ -143,6 +143,19 @@ class EventWriter:
             await asyncio.sleep(LOOK_S)
         return True
 
+    async def finish(self, timeout_s: float) -> int:
+        """The process ends: write what is queued while there is time, then give up the rest.
+
+        How many were given up; they count as dropped, and the log says so.
+        """
+        if await self.drain(timeout_s):
+            return 0
+        left = self.pending
+        self._queue.clear()
+        self.dropped += left
+        log.warning("%d events of %s were not written before the end", left, self._reporter)
+        return left
+
     async def _lead(self) -> None:
         """The worker that never holds back."""
         while True:

@@ -29,7 +29,7 @@ class BinderMetrics:
         """The children of ``verdicts``."""
         self.conflicts = Counter(
             "stretto_conflicts",
-            "Proposals that did not hold, by cause.",
+            "Proposals that lost to something else, by cause.",
             ["cause"],
             registry=registry,
         )

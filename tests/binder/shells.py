@@ -143,7 +143,7 @@ class Rig:
         self.verdicts: list[Verdict] = []
         self.published_at: list[int] = []
         """The log's sequence when each batch of verdicts was sent."""
-        metrics = BinderMetrics()
+        metrics = self.metrics = BinderMetrics()
         self.commits = CommitLoop(
             self.machine,
             ledger,

@@ -55,6 +55,24 @@ async def test_a_proposal_ends_as_a_bound_pod(rig: Rig) -> None:
     rig.machine.validate()
 
 
+async def test_only_what_was_lost_to_something_counts_as_a_conflict(rig: Rig) -> None:
+    """Held and superseded proposals have no cause: their pods are in somebody's hands."""
+    await create(rig.client, "p")
+    later = [await rig.proposal("p", "n1") for _ in range(2)]
+    rig.commits.propose([later[1], later[0], await rig.proposal("p", "n2")])
+    await until(lambda: len(rig.verdicts) == 3, "three verdicts")
+    kinds = [verdict.kind for verdict in rig.verdicts]
+    assert sorted(kinds) == sorted([VerdictKind.COMMITTED, VerdictKind.HELD, VerdictKind.HELD])
+    counted = {
+        sample.labels["cause"]: sample.value
+        for family in rig.metrics.conflicts.collect()
+        for sample in family.samples
+        if sample.name == "stretto_conflicts_total"
+    }
+    assert "none" not in counted
+    assert not any(counted.values())
+
+
 @pytest.mark.parametrize("effect", [Effect.DROP_REPLY, Effect.REFUSE, Effect.THROTTLE, Effect.LATE])
 async def test_a_bind_that_goes_wrong_is_resolved(running: Running, effect: Effect) -> None:
     rig = running.rig
