@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import enum
+import math
 import os
 import pathlib
 import types
@@ -21,6 +22,9 @@ from typing import Any, TypeVar
 from stretto.model.errors import OperatorError
 
 S = TypeVar("S")
+KINDS: dict[type, str] = {int: "a whole number", float: "a number"}
+MAX_SHOWN = 60
+"""Characters of a wrong value that are repeated."""
 
 
 class FlagError(OperatorError):
@@ -40,10 +44,23 @@ def plain_type(hint: Any) -> Any:
     return hint
 
 
+def shown(value: Any) -> str:
+    """A value as a person writes it."""
+    if isinstance(value, tuple | list):
+        return ", ".join(map(shown, value))
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    if isinstance(value, pathlib.Path) and value.is_relative_to(pathlib.Path.home()):
+        return str("~" / value.relative_to(pathlib.Path.home()))
+    return str(value)
+
+
 def default_text(field: dataclasses.Field[Any]) -> str:
     """The default, as --help shows it."""
     if field.default is not dataclasses.MISSING and field.default not in (None, "", ()):
-        return f" (default {field.default})"
+        return f" (default {shown(field.default)})"
     return ""
 
 
@@ -87,10 +104,13 @@ def convert(*, text: Any, hint: Any, flag: str) -> Any:
     if hint is bool:
         return text if isinstance(text, bool) else str(text).lower() in ("1", "true", "yes", "on")
     try:
-        return hint(text)
+        value = hint(text)
     except (ValueError, TypeError):
-        name = getattr(hint, "__name__", str(hint))
-        raise FlagError(f"{flag}: {text!r} is not a valid {name}; see --help") from None
+        value = math.nan
+    if isinstance(value, float) and not math.isfinite(value):
+        wanted = KINDS.get(hint) or f"one of {', '.join(map(shown, hint))}"
+        raise FlagError(f"{flag} {str(text)[:MAX_SHOWN]!r}: not {wanted}")
+    return value
 
 
 def settings_from(
@@ -122,4 +142,4 @@ def settings_from(
     try:
         return settings(**values)
     except (ValueError, TypeError) as error:
-        raise FlagError(f"{settings.__name__}: {error}") from None
+        raise FlagError(str(error)) from None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import difflib
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn
 
-from stretto.cli.flags import FlagError, add_flags, settings_from
+from stretto.cli.flags import MAX_SHOWN, FlagError, add_flags, settings_from
 from stretto.cli.runner import run_role
 from stretto.model.errors import OperatorError
 
@@ -140,8 +141,28 @@ class Parser(argparse.ArgumentParser):
         program = self.prog.split()[0]
         self.exit(2, f"{program}: {message}; see `{self.prog} --help`\n")
 
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Name words that no flag of this command takes, and the flag that was meant."""
+        word = unknown[0].partition("=")[0]
+        kind = "flag" if word.startswith("-") else "argument"
+        near = difflib.get_close_matches(word, self._option_string_actions, n=1, cutoff=0.75)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        self.error(f"unknown {kind} {word[:MAX_SHOWN]}{meant}")
 
-def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+
+def parsed(words: Sequence[str]) -> tuple[argparse.Namespace, Parser]:
+    """The flags, and the parser of the command that they are of, to refuse what is left over."""
+    parser, commands = build_parser(words)
+    args, unknown = parser.parse_known_args(words)
+    own: Parser = commands.choices[args.role]
+    if unknown:
+        own.refuse(unknown)
+    return args, own
+
+
+def build_parser(
+    words: Sequence[str],
+) -> tuple[Parser, argparse._SubParsersAction[Parser]]:
     """The parser; flags of a role are added only when that role is named, since they import its
     settings."""
     parser = Parser(
@@ -171,17 +192,19 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         add_run(commands)
         add_demo(commands)
         add_golden(commands)
-    return parser
+    return parser, commands
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; see stretto.cli.runner for the exit codes."""
     words = list(sys.argv[1:] if words is None else words)
-    args = build_parser(words).parse_args(words)
+    args, parser = parsed(words)
     command: Command = args.command
     try:
         return command(args)
-    except (FlagError, OperatorError) as error:
+    except FlagError as error:
+        parser.error(str(error))
+    except OperatorError as error:
         sys.stderr.write(f"stretto: {error}\n")
         return error.exit_code
 

@@ -22,10 +22,12 @@ import msgspec
 from stretto.cli.kept_ledger import KeptLedger
 from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port
+from stretto.config.common import ConfigError, check_logs, check_name
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.ledger.client import Ledger
 from stretto.model.errors import OperatorError
+from stretto.telemetry.logs import setup_logging
 
 READY_TIMEOUT_S = 60.0
 
@@ -81,9 +83,11 @@ class RunSettings:
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         if not 1 <= self.shards <= 64:
-            raise ValueError(f"--shards {self.shards}: take 1 to 64")
+            raise ConfigError(f"--shards {self.shards}: take 1 to 64")
         if not all(self.scheduler_name):
-            raise ValueError("--scheduler-name is empty")
+            raise ConfigError("--scheduler-name is empty; name at least one")
+        check_logs(format=self.log_format, level=self.log_level)
+        check_name(self.lease_namespace, flag="--lease-namespace")
 
 
 @dataclasses.dataclass
@@ -267,4 +271,5 @@ async def wait_ready_or(stop: asyncio.Event, *, supervisor: Supervisor) -> None:
 
 def run_command(settings: RunSettings) -> int:
     """Entry point of `stretto run`."""
+    setup_logging(format=settings.log_format, level=settings.log_level)
     return run_role(lambda stop: run_all(settings, stop=stop))

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from stretto.config.common import LeaderSettings
-from stretto.model.errors import OperatorError
-
-
-class BinderConfigError(OperatorError, ValueError):
-    """Settings that cannot work together."""
+from stretto.config.addresses import split_address
+from stretto.config.common import ConfigError, LeaderSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,14 +64,16 @@ class BinderSettings(LeaderSettings):
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        if not self.scheduler_name or not all(self.scheduler_name):
-            raise BinderConfigError("--scheduler-name is empty; name at least one")
+        super().__post_init__()
+        split_address(self.telemetry_listen, flag="--telemetry-listen")
+        if self.linger_ms < 0:
+            raise ConfigError(f"--linger-ms {self.linger_ms:g}: take 0 or more")
         if not self.redis_url:
-            raise BinderConfigError(
+            raise ConfigError(
                 "--redis-url is missing: name the Redis or Valkey that holds the ledger, in the "
                 "flag or in REDIS_URL (`stretto run` starts one itself)"
             )
         for name in ("binds_in_flight", "reservations_waiting", "batch", "event_queue"):
             if getattr(self, name) < 1:
                 flag = name.replace("_", "-")
-                raise BinderConfigError(f"--{flag} {getattr(self, name)}: take 1 or more")
+                raise ConfigError(f"--{flag} {getattr(self, name)}: take 1 or more")

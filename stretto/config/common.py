@@ -3,7 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
+
+from stretto.config.addresses import split_address
+from stretto.model.errors import OperatorError
+
+LOG_FORMATS = ("json", "text")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""RFC 1123 subdomain, as the API server wants the names of Leases and namespaces."""
+
+
+class ConfigError(OperatorError, ValueError):
+    """A setting that cannot work."""
+
+
+def check_logs(*, format: str, level: str) -> None:  # noqa: A002
+    """Refuse an unknown format or level.
+
+    Raises:
+        ConfigError: naming the flag, and what it takes.
+    """
+    for flag, value, known in (
+        ("--log-format", format, LOG_FORMATS),
+        ("--log-level", level, LOG_LEVELS),
+    ):
+        if value not in known:
+            raise ConfigError(f"{flag} {value!r}: take one of {', '.join(known)}")
+
+
+def check_name(value: str, *, flag: str) -> None:
+    """Refuse what cannot be an object's name.
+
+    Raises:
+        ConfigError: naming the flag.
+    """
+    if not OBJECT_NAME.fullmatch(value):
+        raise ConfigError(
+            f"{flag} {value[:80]!r}: take lower-case letters, digits, '-' and '.', at most 253"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +63,10 @@ class RoleSettings:
     log_level: str = dataclasses.field(
         default="info", metadata={"help": "debug, info, warning or error"}
     )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        check_logs(format=self.log_format, level=self.log_level)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,3 +106,20 @@ class LeaderSettings(RoleSettings):
     lease_retry_s: float = dataclasses.field(
         default=2.0, metadata={"help": "seconds between renewals"}
     )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        super().__post_init__()
+        if not self.scheduler_name or not all(self.scheduler_name):
+            raise ConfigError("--scheduler-name is empty; name at least one")
+        split_address(self.listen, flag="--listen")
+        if self.advertise:
+            split_address(self.advertise, flag="--advertise")
+        check_name(self.lease_namespace, flag="--lease-namespace")
+        check_name(self.lease_name, flag="--lease-name")
+        if not 0 < self.lease_retry_s < self.lease_renew_deadline_s < self.lease_duration_s:
+            raise ConfigError(
+                f"--lease-retry-s {self.lease_retry_s:g}, --lease-renew-deadline-s "
+                f"{self.lease_renew_deadline_s:g}, --lease-duration-s {self.lease_duration_s:g}: "
+                "take 0 < retry < renew deadline < duration"
+            )

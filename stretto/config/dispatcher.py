@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from stretto.config.common import LeaderSettings
-from stretto.model.errors import OperatorError
-
-
-class DispatcherConfigError(OperatorError, ValueError):
-    """Settings that cannot work together."""
+from stretto.config.addresses import split_address
+from stretto.config.common import ConfigError, LeaderSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,14 +72,15 @@ class DispatcherSettings(LeaderSettings):
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        if not self.scheduler_name or not all(self.scheduler_name):
-            raise DispatcherConfigError("--scheduler-name is empty; name at least one")
+        super().__post_init__()
+        split_address(self.binder, flag="--binder")
+        split_address(self.telemetry_listen, flag="--telemetry-listen")
+        if self.linger_ms < 0:
+            raise ConfigError(f"--linger-ms {self.linger_ms:g}: take 0 or more")
         if self.initial_backoff_s <= 0 or self.max_backoff_s < self.initial_backoff_s:
-            raise DispatcherConfigError(
+            raise ConfigError(
                 f"--initial-backoff-s {self.initial_backoff_s:g} and --max-backoff-s "
                 f"{self.max_backoff_s:g}: take 0 < initial ≤ max"
             )
         if self.conditions_per_second <= 0 or self.conditions_in_flight < 1:
-            raise DispatcherConfigError(
-                "--conditions-per-second and --conditions-in-flight must be positive"
-            )
+            raise ConfigError("--conditions-per-second and --conditions-in-flight must be positive")

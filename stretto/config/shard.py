@@ -6,12 +6,8 @@ import dataclasses
 import os
 import socket
 
-from stretto.config.common import RoleSettings
-from stretto.model.errors import OperatorError
-
-
-class ShardConfigError(OperatorError, ValueError):
-    """Settings that cannot work together."""
+from stretto.config.addresses import split_address
+from stretto.config.common import ConfigError, RoleSettings
 
 
 def default_name() -> str:
@@ -101,17 +97,23 @@ class ShardSettings(RoleSettings):
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
+        super().__post_init__()
+        split_address(self.dispatcher, flag="--dispatcher")
+        split_address(self.binder, flag="--binder")
+        split_address(self.telemetry_listen, flag="--telemetry-listen")
+        if self.partition_count < 0:
+            raise ConfigError(f"--partition-count {self.partition_count}: take 0 or more")
         if not 1 <= self.window <= 65_536:
-            raise ShardConfigError(f"--window {self.window}: take 1 to 65536 units")
+            raise ConfigError(f"--window {self.window}: take 1 to 65536 units")
         if not 0 <= self.spares <= 16:
-            raise ShardConfigError(f"--spares {self.spares}: take 0 to 16 nodes")
+            raise ConfigError(f"--spares {self.spares}: take 0 to 16 nodes")
         if self.partition_count and not 0 <= self.partition_index < self.partition_count:
-            raise ShardConfigError(
+            raise ConfigError(
                 f"--partition-index {self.partition_index}: take 0 to {self.partition_count - 1}, "
                 "below --partition-count"
             )
         if self.snapshot_silence_s <= 0 or self.drain_s < 0 or self.linger_ms < 0:
-            raise ShardConfigError(
+            raise ConfigError(
                 "--snapshot-silence-s must be positive, --drain-s and --linger-ms not negative"
             )
 

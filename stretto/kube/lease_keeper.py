@@ -161,8 +161,8 @@ class LeaseKeeper:
     async def _try_write(self, step: Step) -> None:
         started = self._clock()
         answer = await self._write(holder=self.identity, clean=False, take=step is not Step.RENEW)
-        if answer.status in (404, 409):
-            self._machine.failed()
+        if answer.status == 409 or (answer.status == 404 and self._object):
+            self._machine.failed()  # another was faster, or it was deleted: read again
             return
         self._machine.wrote(self._take(answer), started=started)
         if self._machine.announced:

@@ -85,6 +85,8 @@ PARTS = ("meta", "nodes", "open", "bound", "units")
 
 def safe_url(url: str) -> str:
     """The address without credentials, for messages."""
+    if "://" not in url:
+        return url.rpartition("@")[2]
     parts = urlsplit(url)
     try:
         port = f":{parts.port}" if parts.port else ""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from stretto.model.errors import OperatorError
 
-class ProfileError(ValueError):
+
+class ProfileError(OperatorError, ValueError):
     """A KubeSchedulerConfiguration that cannot be used: one line, what, where."""
 
 
@@ -22,7 +24,7 @@ def mapping(raw: object, allowed: Collection[str], *, where: str) -> Mapping[str
     for key in raw:
         if key not in allowed:
             known = ", ".join(sorted(allowed))
-            raise ProfileError(f"{where}: unknown field {key!r}; known: {known}")
+            raise ProfileError(f"{where}: unknown field {key!r}; remove it, or use one of {known}")
     return raw
 
 

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 import grpc.aio
 
+from stretto.config.addresses import split_address
 from stretto.rpc.errors import NotLeader, PeerGone, RpcError, WireError
 from stretto.rpc.messages import (
     FollowMessage,
@@ -29,7 +30,7 @@ from stretto.rpc.messages import (
     ToShard,
     VerdictBatch,
 )
-from stretto.rpc.security import Security, split_address
+from stretto.rpc.security import Security
 from stretto.rpc.servers import COMMON_OPTIONS
 from stretto.rpc.services import FOLLOW, OUTCOMES, PROPOSE, WORK, Service
 

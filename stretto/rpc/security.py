@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grpc
 
+from stretto.config.addresses import split_address
 from stretto.config.common import RoleSettings
 from stretto.rpc.errors import RpcConfigError
 
@@ -92,20 +93,6 @@ def _read(path: Path | None, *, flag: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise RpcConfigError(f"{flag} {path}: cannot be read: {error.strerror}") from None
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """host:port, with an IPv6 host in brackets.
-
-    Raises:
-        RpcConfigError: not of that form.
-    """
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise RpcConfigError(
-            f"{address!r} is not an address: write host:port, such as 127.0.0.1:7070"
-        )
-    return host.strip("[]"), int(port)
 
 
 def is_loopback(host: str) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from stretto.config.addresses import split_address
 from stretto.rpc.errors import RpcConfigError, WireError
 from stretto.rpc.messages import (
     FollowMessage,
@@ -28,7 +29,7 @@ from stretto.rpc.messages import (
     ToShard,
     VerdictBatch,
 )
-from stretto.rpc.security import Security, split_address
+from stretto.rpc.security import Security
 from stretto.rpc.services import FOLLOW, OUTCOMES, PROPOSE, WORK, Service
 
 logger = logging.getLogger(__name__)

@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from stretto.config.addresses import split_address
 from stretto.model.errors import OperatorError
 from stretto.telemetry.story import StoryLog
 
@@ -88,20 +89,6 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         logger.debug("telemetry client %s", client_address, exc_info=True)
 
 
-def parse_listen(listen: str) -> tuple[str, int]:
-    """Host and port of "host:port".
-
-    Raises:
-        TelemetryError: it is none.
-    """
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise TelemetryError(
-            f"--telemetry-listen {listen!r}: take host:port, for example 127.0.0.1:0"
-        )
-    return host.strip("[]"), int(port)
-
-
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The loop that we are called in, if any."""
     try:
@@ -136,7 +123,7 @@ class TelemetryServer:
         self._stories = stories
         self._wedged_s = wedged_s
         self._loop = running_loop()
-        host, port = parse_listen(listen)
+        host, port = split_address(listen, flag="--telemetry-listen")
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._server = _Server((host, port), self._handler(), family=family)

@@ -7,21 +7,10 @@ import logging
 import sys
 import time
 
-from stretto.model.errors import OperatorError
+from stretto.config.common import check_logs
 
-LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-FORMATS = ("json", "text")
 MAX_TEXT = 4096
 """Characters of a message that are kept: user text must not fill a disk."""
-
-
-class LogSettingsError(OperatorError):
-    """A level or format that does not exist."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -57,12 +46,9 @@ def setup_logging(*, format: str = "json", level: str = "info") -> None:  # noqa
     """Configure the process's logs.
 
     Raises:
-        LogSettingsError: unknown format or level.
+        ConfigError: unknown format or level.
     """
-    if format not in FORMATS:
-        raise LogSettingsError(f"--log-format {format!r}: take one of {', '.join(FORMATS)}")
-    if level not in LEVELS:
-        raise LogSettingsError(f"--log-level {level!r}: take one of {', '.join(LEVELS)}")
+    check_logs(format=format, level=level)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
-    logging.basicConfig(level=LEVELS[level], handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

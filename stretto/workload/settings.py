@@ -132,14 +132,16 @@ class LoadSettings:
     def __post_init__(self) -> None:
         for name in ("shapes", "replicas", "concurrency"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more")
+                raise ValueError(f"--{name} {getattr(self, name)}: take 1 or more")
         for name in ("rate", "rate_from", "span_s"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be more than 0")
+                flag = name.replace("_", "-")
+                raise ValueError(f"--{flag} {getattr(self, name):g}: take more than 0")
         for name in ("pods", "lifetime_s", "settle_s", "max_gap_s"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative")
+                flag = name.replace("_", "-")
+                raise ValueError(f"--{flag} {getattr(self, name):g}: take 0 or more")
         if self.arrival is Arrival.TRACE and not self.trace:
-            raise ValueError('arrival "trace" needs --trace')
+            raise ValueError("--arrival trace: name a trace with --trace")
         if self.pods < 1 and not self.trace:
-            raise ValueError("pods must be 1 or more")
+            raise ValueError(f"--pods {self.pods}: take 1 or more, or name a trace with --trace")

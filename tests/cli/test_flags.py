@@ -21,9 +21,12 @@ class Mode(enum.StrEnum):
 class Example:
     count: int = dataclasses.field(default=3, metadata={"help": "how many (50 % of them)"})
     ratio: float = dataclasses.field(default=0.5, metadata={"help": "a share"})
-    name: tuple[str, ...] = dataclasses.field(default=("a",), metadata={"help": "names"})
+    name: tuple[str, ...] = dataclasses.field(default=("a", "b"), metadata={"help": "names"})
     url: str | None = dataclasses.field(default=None, metadata={"help": "where", "env": "EX_URL"})
     folder: pathlib.Path | None = dataclasses.field(default=None, metadata={"help": "a folder"})
+    state: pathlib.Path = dataclasses.field(
+        default=pathlib.Path.home() / "state", metadata={"help": "in the state folder"}
+    )
     mode: Mode = dataclasses.field(default=Mode.FAST, metadata={"help": "how"})
     verbose: bool = dataclasses.field(default=False, metadata={"help": "more", "flag": "loud"})
 
@@ -47,7 +50,14 @@ def test_every_type_is_read() -> None:
         "--count=7", "--ratio", "0.25", "--name=x", "--name=y", "--folder", "d", "--mode=exact",
         "--loud",
     )  # fmt: skip
-    assert got == Example(7, 0.25, ("x", "y"), None, pathlib.Path("d"), Mode.EXACT, True)
+    assert got == Example(
+        count=7,
+        ratio=0.25,
+        name=("x", "y"),
+        folder=pathlib.Path("d"),
+        mode=Mode.EXACT,
+        verbose=True,
+    )
 
 
 def test_environment_gives_way_to_the_flag() -> None:
@@ -56,8 +66,17 @@ def test_environment_gives_way_to_the_flag() -> None:
 
 
 def test_wrong_number_names_the_flag() -> None:
-    with pytest.raises(FlagError, match=r"--count: 'many' is not a valid int"):
+    with pytest.raises(FlagError, match=r"--count 'many': not a whole number"):
         parse("--count=many")
+    for text in ("nan", "inf", "half"):
+        with pytest.raises(FlagError, match=rf"--ratio '{text}': not a number"):
+            parse(f"--ratio={text}")
+
+
+def test_a_wrong_value_is_not_repeated_at_length() -> None:
+    with pytest.raises(FlagError) as caught:
+        parse("--count=" + "9" * 5000)
+    assert len(str(caught.value)) < 120
 
 
 def test_refusal_of_the_settings_is_one_line() -> None:
@@ -78,4 +97,8 @@ def test_help_teaches_defaults_and_environment(capsys: pytest.CaptureFixture[str
         parse("--help")
     text = " ".join(capsys.readouterr().out.split())
     assert "how many (50 % of them) (default 3)" in text
+    assert "names (default a, b)" in text
+    assert "how (default fast)" in text
+    assert "more (default off)" in text
+    assert "in the state folder (default ~/state)" in text
     assert "[env EX_URL]" in text

@@ -37,6 +37,17 @@ async def keeping(keeper: LeaseKeeper) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_lease_in_a_namespace_that_does_not_exist_says_so(cluster: Cluster) -> None:
+    keeper = keeper_of(Cluster(cluster.client, "nowhere"), "one")
+    acquiring = asyncio.create_task(keeper.acquire())
+    async with asyncio.timeout(5):
+        while not keeper.problem:
+            await asyncio.sleep(0.05)
+    assert '404 namespaces "nowhere" not found' in keeper.problem
+    acquiring.cancel()
+    await asyncio.gather(acquiring, return_exceptions=True)
+
+
 async def test_a_lease_is_made_held_released_and_taken_over_at_once(cluster: Cluster) -> None:
     first = keeper_of(cluster, "one")
     tenure = await first.acquire()

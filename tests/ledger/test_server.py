@@ -214,10 +214,17 @@ async def test_a_wrong_login_is_refused_without_showing_it(tmp_path: pathlib.Pat
         assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "redis://h:port"])
+@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "redis://h:port", "foo"])
 async def test_a_malformed_url_is_one_line(url: str) -> None:
-    with pytest.raises(LedgerRefused, match="use redis://host:port/db or unix://path"):
+    with pytest.raises(LedgerRefused, match="use redis://host:port/db or unix://path") as caught:
         await Ledger.open(url, owner="o")
+    assert f"--redis-url {url.removesuffix(':port')}: " in str(caught.value)
+
+
+async def test_a_malformed_url_is_told_without_its_password() -> None:
+    with pytest.raises(LedgerRefused, match="--redis-url host:6379: ") as caught:
+        await Ledger.open("user:hunter2@host:6379", owner="o")
+    assert "hunter2" not in str(caught.value)
 
 
 async def test_a_full_server_refuses_and_goes_on_when_it_has_room(tmp_path: pathlib.Path) -> None:

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from proto import stretto_pb2 as pb
+from stretto.config.addresses import AddressError
 from stretto.rpc.channels import Dialer
 from stretto.rpc.errors import NotLeader, PeerGone, RpcConfigError
 from stretto.rpc.messages import (
@@ -242,10 +243,12 @@ async def test_plain_text_is_for_loopback_unless_allowed() -> None:
     RpcServer("0.0.0.0:7070", security=Security(insecure=True))
 
 
-@pytest.mark.parametrize("address", ["binder", "binder:", ":x", "binder:70710", "binder:7_0"])
+@pytest.mark.parametrize(
+    "address", ["binder", "binder:", ":x", ":7070", "binder:70710", "binder:7_0"]
+)
 async def test_an_address_without_a_port_is_refused(address: str) -> None:
     """With an example of one."""
-    with pytest.raises(RpcConfigError, match="is not an address: write host:port"):
+    with pytest.raises(AddressError, match="is not an address: write host:port"):
         Dialer(address, security=Security(insecure=True), rng=random.Random())
 
 

@@ -12,9 +12,11 @@ import urllib.request
 
 import pytest
 
+from stretto.config.addresses import AddressError
+from stretto.config.common import ConfigError
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.http import TelemetryError, TelemetryServer
-from stretto.telemetry.logs import JsonFormatter, LogSettingsError, TextFormatter, setup_logging
+from stretto.telemetry.logs import JsonFormatter, TextFormatter, setup_logging
 from stretto.telemetry.story import StoryLog
 
 
@@ -54,7 +56,7 @@ def test_paths_answer() -> None:
 
 @pytest.mark.parametrize("listen", ["nonsense", ":80", "127.0.0.1:99999", "127.0.0.1:x"])
 def test_wrong_address_is_one_line(listen: str) -> None:
-    with pytest.raises(TelemetryError, match="take host:port"):
+    with pytest.raises(AddressError, match=r"--telemetry-listen .* is not an address"):
         TelemetryServer(listen, registry=BinderMetrics().registry)
 
 
@@ -128,5 +130,5 @@ def test_lines_stay_lines() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("format", "xml"), ("level", "loud")])
 def test_unknown_log_setting_is_one_line(name: str, value: str) -> None:
-    with pytest.raises(LogSettingsError, match=value):
+    with pytest.raises(ConfigError, match=value):
         setup_logging(**{name: value})

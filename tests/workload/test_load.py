@@ -169,11 +169,18 @@ async def test_a_report_of_nothing_is_still_a_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"shapes": 0}, {"rate": 0}, {"pods": 0}, {"arrival": Arrival.TRACE}, {"settle_s": -1}],
+    ("fields", "words"),
+    [
+        ({"shapes": 0}, "--shapes 0: take 1 or more"),
+        ({"rate": 0}, "--rate 0: take more than 0"),
+        ({"rate_from": -1.5}, "--rate-from -1.5: take more than 0"),
+        ({"pods": 0}, "--pods 0: take 1 or more"),
+        ({"arrival": Arrival.TRACE}, "--arrival trace: name a trace with --trace"),
+        ({"settle_s": -1}, "--settle-s -1: take 0 or more"),
+    ],
 )
-def test_settings_that_cannot_work_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"must|needs"):
+def test_settings_that_cannot_work_are_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         settings(**fields)
 
 
