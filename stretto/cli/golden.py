@@ -107,7 +107,7 @@ def check_case(case: Case, tally: Tally) -> None:
             for point in found.left_out:
                 tally.left_out[point] += 1
         if answer.chosen is not None:
-            state.assume(shape, answer.chosen)
+            state.assume(answer.pod, answer.chosen)
 
 
 def check(paths: list[pathlib.Path]) -> dict[str, Tally]:

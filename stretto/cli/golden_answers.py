@@ -70,7 +70,8 @@ class PodAnswer(msgspec.Struct, rename="camel"):
 
     def speaking(self) -> Iterator[str]:
         """Plugins that hold the pod, reject anything or add to any score."""
-        for status in (self.pre_enqueue, self.pre_filter, self.reserve, *self.filter):
+        tried = () if self.post_filter is None else self.post_filter.dry_run
+        for status in (self.pre_enqueue, self.pre_filter, self.reserve, *self.filter, *tried):
             if status is not None and status.plugin:
                 yield status.plugin
         if self.scores is not None:

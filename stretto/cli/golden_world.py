@@ -7,13 +7,14 @@ This is where the helper of a family plugs in: a maker of object rows in :data:`
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import msgspec
 
 from stretto.cli.golden_answers import PodAnswer, World
 from stretto.model.errors import OperatorError
-from stretto.model.objects import Pod, decode_node, decode_pod
+from stretto.model.objects import Pod, decode_node, decode_pod, seconds_of
 from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
 from stretto.placement.framework import Code, Status
@@ -21,9 +22,12 @@ from stretto.placement.kernel import Kernel
 from stretto.placement.postfilter import PostFilterResult
 from stretto.placement.profiles import BUILT, GATES, Profiles
 from stretto.placement.strict import ProfileError
+from stretto.snapshot.budgets import BUDGET, PodDisruptionBudget, budget_object, budget_of
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import Delta, NodeChange, ObjectRow
 from stretto.snapshot.node_rows import node_row_of
+from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomination
+from stretto.snapshot.pod_records import flags_of
 
 ROWS: dict[str, Callable[[bytes], ObjectRow]] = {}
 """Per API kind: JSON of the object → the row that the Binder's log would carry."""
@@ -68,6 +72,11 @@ class WorldState:
         except ProfileError as error:
             raise UnbuildableError(f"configuration not accepted: {error}") from None
         self._maker = ShapeMaker()
+        self._label_keys: tuple[str, ...] = ()
+        self._shapes = 0
+        self.repelling = False
+        """A pod on a node has required anti-affinity."""
+        self._sequence = 1
         self._pods: dict[str, Pod] = {}
         self.device_backed: set[str] = set()
         """Extended resources that devices back, which is DynamicResources' business."""
@@ -90,24 +99,64 @@ class WorldState:
                 self.device_backed.add(spec.extended_resource_name)
             if kind in ROWS:
                 delta.objects.append(ROWS[kind](bytes(raw)))
+        for pod in pods:
+            self._pods[f"{pod.metadata.namespace}/{pod.metadata.name}"] = pod
+        self._load_budgets(delta, world)
         ids = {change.row.name: change.node_id for change in delta.nodes}
         for pod in pods:
-            meta = pod.metadata
-            self._pods[f"{meta.namespace}/{meta.name}"] = pod
-            node_id = ids.get(pod.spec.node_name)
-            if node_id is not None and pod.status.phase not in ("Succeeded", "Failed"):
-                shape_id = len(delta.shapes) + 1
-                delta.shapes.append((shape_id, self._maker.shape_of(pod)))
-                delta.add_pod(shape_id=shape_id, node_id=node_id, uid=meta.uid)
+            if not pod.ended:
+                self._load_pod(delta, pod, node_id=ids.get(pod.spec.node_name))
         self.snapshot.apply(delta)
+
+    def _load_budgets(self, delta: Delta, world: World) -> None:
+        """Budgets name pods, so they come when those are known; pods' shapes have the labels that
+        they read."""
+        keys: set[str] = set(self._label_keys)
+        for raw in world.objects:
+            if _kind.decode(raw).kind != BUDGET:
+                continue
+            budget = msgspec.json.decode(raw, type=PodDisruptionBudget)
+            row = budget_of(budget, uid_of=self._uid_of)
+            keys |= frozenset() if row is None else row.label_keys()
+            delta.objects.append(budget_object(budget, uid_of=self._uid_of))
+        self._label_keys = tuple(sorted(keys))
+
+    def _uid_of(self, namespace: str, name: str) -> str:
+        pod = self._pods.get(f"{namespace}/{name}")
+        return "" if pod is None else pod.metadata.uid
+
+    def _load_pod(self, delta: Delta, pod: Pod, *, node_id: int | None) -> None:
+        """A pod on a node, or nominated to one."""
+        nominated = "" if pod.spec.node_name else pod.status.nominated_node_name
+        if node_id is None and not nominated:
+            return
+        self.repelling |= bool(self._maker.shape_of(pod).anti_affinity)
+        self._shapes += 1
+        shape_id = self._shapes
+        shape = self._maker.shape_of(pod, label_keys=self._label_keys, placed=True)
+        delta.shapes.append((shape_id, shape))
+        uid = pod.metadata.uid
+        if node_id is not None:
+            delta.add_pod(
+                shape_id=shape_id, node_id=node_id, uid=uid,
+                start_s=seconds_of(pod.status.start_time), flags=flags_of(pod),
+            )  # fmt: skip
+        elif nominated:
+            payload = encode_nomination(NominationRow(nominated, shape_id))
+            delta.objects.append(ObjectRow(NOMINATION, uid, payload=payload))
 
     def shape(self, name: str) -> Shape:
         """The shape of a pending pod."""
-        return self._maker.shape_of(self._pods[name])
+        return self._maker.shape_of(self._pods[name], label_keys=self._label_keys)
 
-    def assume(self, shape: Shape, row: int) -> None:
-        """Later pods see this one on a node (sequence mode)."""
-        self.snapshot.add_pod(shape, row)
+    def assume(self, name: str, row: int) -> None:
+        """Later pods see this one on a node (sequence mode); upstream may preempt it, too."""
+        pod = self._pods[name]
+        self._sequence += 1
+        delta = Delta(epoch=1, sequence=self._sequence)
+        self._load_pod(delta, pod, node_id=int(self.snapshot.node_id[row]))
+        delta.objects.append(ObjectRow(NOMINATION, pod.metadata.uid, removed=True))
+        self.snapshot.apply(delta)
 
     def pre_enqueue(self, name: str, shape: Shape) -> Status | None:
         """The PreEnqueue plugin that holds the pod back."""
@@ -126,22 +175,20 @@ class WorldState:
 
         None: not built.
         """
-        return None
+        names = {pod.metadata.uid: key for key, pod in self._pods.items()}
+        found = self.kernel.post_filter(shape, seed=0, by_name=True)
+        return dataclasses.replace(
+            found,
+            victims=tuple(names[uid] for uid in found.victims),
+            candidates=tuple(
+                dataclasses.replace(c, victims=tuple(names[uid] for uid in c.victims))
+                for c in found.candidates
+            ),
+        )
 
     def _enabled(self, point: str, plugin: str, shape: Shape) -> bool:
         profile = self.profiles.get(shape.profile)
         return profile is not None and plugin in profile.points[point]
-
-    def nominations_above(self, name: str) -> bool:
-        """Whether another unbound pod of at least the same priority is nominated to a node."""
-        priority = self._pods[name].spec.priority or 0
-        return any(
-            pod.status.nominated_node_name
-            and not pod.spec.node_name
-            and other != name
-            and (pod.spec.priority or 0) >= priority
-            for other, pod in self._pods.items()
-        )
 
 
 def not_checked(answer: PodAnswer, shape: Shape, state: WorldState) -> str:
@@ -153,9 +200,9 @@ def not_checked(answer: PodAnswer, shape: Shape, state: WorldState) -> str:
         plugin = constraint.partition(":")[0]
         if plugin not in BUILT:
             return f"{plugin} not built"
+    if state.repelling and answer.post_filter is not None and "InterPodAffinity" not in BUILT:
+        return "InterPodAffinity not built"
     backed = any(resource in state.device_backed for resource, _ in shape.requests)
     if backed and "DynamicResources" not in BUILT:
         return "DynamicResources not built"
-    if state.nominations_above(answer.pod):
-        return "nominated pods not built"
     return ""

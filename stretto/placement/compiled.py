@@ -24,6 +24,7 @@ from stretto.placement.framework import (
     View,
     normalised,
 )
+from stretto.placement.nominated import claims_on, leave_claimed, rejecting
 from stretto.placement.profiles import Profile
 from stretto.placement.static_part import StaticPart
 from stretto.snapshot.columns import Snapshot
@@ -196,6 +197,8 @@ class CompiledShape:
             passes = dynamic.passes(view)
             if passes is not None:
                 mask = mask & passes
+        if self._snapshot.nominations:
+            mask = leave_claimed(self.filters, self.shape, mask, view=view, snapshot=self._snapshot)
         return mask
 
     def _row_scores(self, view: View) -> Numbers:
@@ -258,11 +261,20 @@ class CompiledShape:
         for dynamic in self.dynamic:
             if not dynamic.passes_row(row):
                 return -1
+        if self._snapshot.nominations and self.claimed(row) is not None:
+            return -1
         fixed = self._fixed
         total: int = fixed if isinstance(fixed, int) else fixed.item(row)
         for scorer, weight in self.scorers:
             total += scorer.raw_row(row) * weight
         return total
+
+    def claimed(self, row: int) -> Filter | None:
+        """The filter that rejects a row because of the pods that are nominated to it."""
+        claims = claims_on(self.shape, row, snapshot=self._snapshot)
+        if not claims:
+            return None
+        return rejecting(self.filters, row, claims, snapshot=self._snapshot)
 
     def settle(self, totals: dict[int, int]) -> None:
         """Write totals that the caller computed by :meth:`total_of_row`, and count the rows as

@@ -21,6 +21,7 @@ from stretto.placement.framework import (
     View,
     normalised,
 )
+from stretto.placement.nominated import claimed_rows, rejections_of, status_from
 from stretto.placement.plugins.node_affinity import CONFLICT
 from stretto.snapshot.columns import Snapshot
 
@@ -73,9 +74,11 @@ def prefilter_status(compiled: CompiledShape) -> Status | None:
     return Status(Code.UNRESOLVABLE, narrowed.plugins[0], (CONFLICT,))
 
 
-def steps(compiled: CompiledShape, snapshot: Snapshot) -> Iterator[Step]:
+def steps(
+    compiled: CompiledShape, snapshot: Snapshot, *, without: Bools | None = None
+) -> Iterator[Step]:
     """The filters in order, each with the rows that no earlier one rejected; the last has no
-    rejections."""
+    rejections. ``without``: rows to leave out."""
     view = View(snapshot)
     alive = view.of(snapshot.live).copy()
     narrowed = compiled.static.named
@@ -89,6 +92,8 @@ def steps(compiled: CompiledShape, snapshot: Snapshot) -> Iterator[Step]:
     if frozen.any():
         yield "", [Rejection(FROZEN, frozen, unresolvable=True)], alive
         alive = alive & ~frozen
+    if without is not None:
+        alive = alive & ~without
     for each in compiled.filters:
         rejections = each.rejections(view)
         if rejections:
@@ -98,6 +103,34 @@ def steps(compiled: CompiledShape, snapshot: Snapshot) -> Iterator[Step]:
     yield "", [], alive
 
 
+Claimed = dict[int, tuple[str, list[Rejection]]]
+
+
+def claimed_rejections(compiled: CompiledShape, snapshot: Snapshot) -> Claimed:
+    """(plugin, its rejections) of the rows that reject the shape while the pods that are nominated
+    to them are counted; upstream reports these before it looks without them."""
+    found: Claimed = {}
+    if not snapshot.nominations:
+        return found
+    named = compiled.static.named
+    inside = None if named is None else set(named.rows(snapshot))
+    for row, claims in claimed_rows(compiled.shape, snapshot=snapshot):
+        if snapshot.frozen[row] or (inside is not None and row not in inside):
+            continue
+        rejected = rejections_of(compiled.filters, row, claims, snapshot=snapshot)
+        if rejected is not None:
+            found[row] = rejected
+    return found
+
+
+def _left_out(claimed: Claimed, snapshot: Snapshot) -> Bools | None:
+    if not claimed:
+        return None
+    without = np.zeros(snapshot.rows, dtype=np.bool_)
+    without[list(claimed)] = True
+    return without
+
+
 def evaluate(compiled: CompiledShape, snapshot: Snapshot) -> Evaluation:
     """Status and scores of every node."""
     found = Evaluation(prefilter=prefilter_status(compiled))
@@ -105,8 +138,12 @@ def evaluate(compiled: CompiledShape, snapshot: Snapshot) -> Evaluation:
         return found
     if compiled.static.named is not None:
         found.prefilter_rows = sorted(compiled.static.named.rows(snapshot))
+    claimed = claimed_rejections(compiled, snapshot)
+    for row, (plugin, rejections) in claimed.items():
+        found.rejected[row] = status_from(plugin, rejections)
     alive = np.zeros(0, dtype=np.bool_)
-    for plugin, rejections, alive in steps(compiled, snapshot):
+    without = _left_out(claimed, snapshot)
+    for plugin, rejections, alive in steps(compiled, snapshot, without=without):
         for row, status in _statuses(plugin, rejections, alive).items():
             found.rejected[row] = status
     feasible = np.flatnonzero(alive)
@@ -174,7 +211,12 @@ def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
         )
     counts: Counter[str] = Counter()
     named: set[str] = set()
-    for plugin, rejections, alive in steps(compiled, snapshot):
+    claimed = claimed_rejections(compiled, snapshot)
+    for plugin, rejections in claimed.values():
+        counts.update(rejection.reason for rejection in rejections)
+        named.add(plugin)
+    without = _left_out(claimed, snapshot)
+    for plugin, rejections, alive in steps(compiled, snapshot, without=without):
         for rejection in rejections:
             count = int(np.count_nonzero(rejection.rows & alive))
             if count:

@@ -17,12 +17,17 @@ from stretto.model.unit import Cause, Diagnosis
 from stretto.placement.batch import place_batch
 from stretto.placement.compiled import CompiledShape, Counters
 from stretto.placement.evaluation import Evaluation, diagnose, evaluate
-from stretto.placement.framework import Bools, View
+from stretto.placement.framework import Bools, Status, View
 from stretto.placement.named import best_of
+from stretto.placement.nominated import leave_claimed
+from stretto.placement.postfilter import PostFilterResult
+from stretto.placement.postfilters import post_filter, with_dry_run
+from stretto.placement.preemption import Preemption
 from stretto.placement.profiles import Profiles
 from stretto.placement.refusal import Refusals
 from stretto.placement.selection import Ranking, own_table
 from stretto.placement.static_part import StaticPart, static_key
+from stretto.placement.victims import Victims
 from stretto.snapshot.columns import Snapshot
 
 CACHE_BYTES = 48 << 20
@@ -64,6 +69,7 @@ class Kernel:
         self._static: dict[tuple[object, ...], StaticPart] = {}
         self._refusals = Refusals(snapshot)
         self._counters = Counters()
+        self._preemption = Preemption(snapshot)
 
     def set_own_partitions(self, partitions: frozenset[int]) -> None:
         """Prefer these virtual slices from now on."""
@@ -180,6 +186,8 @@ class Kernel:
             passes = each.passes(view)
             if passes is not None:
                 mask &= passes
+        if self._snapshot.nominations:
+            mask = leave_claimed(compiled.filters, shape, mask, view=view, snapshot=self._snapshot)
         return mask
 
     def check(self, shapes: Sequence[Shape], rows: Sequence[int]) -> list[Cause]:
@@ -206,11 +214,40 @@ class Kernel:
         for each in compiled.filters:
             if not each.passes_row(row):
                 return each.cause
+        if snapshot.nominations:
+            rejecting = compiled.claimed(row)
+            if rejecting is not None:
+                return rejecting.cause
         return Cause.NONE
 
     def diagnose(self, shape: Shape) -> Diagnosis:
         """Why the shape fits nowhere, in upstream's words."""
         return diagnose(self._compiled(shape), self._snapshot)
+
+    def post_filter(self, shape: Shape, *, seed: int, by_name: bool = False) -> PostFilterResult:
+        """What can be done for a shape that fits nowhere: whom to preempt, or why not.
+
+        Of nodes that are equal under all criteria the seed picks one, own partitions first; with
+        ``by_name`` it is the smallest name, and all candidates are listed.
+        """
+        compiled = self._compiled(shape)
+        snapshot = self._snapshot
+        if by_name:
+            result = post_filter(
+                compiled, self._preemption, tie=lambda row: snapshot.name[row], seed=0
+            )
+            return with_dry_run(result, compiled, self._preemption)
+        ranking = Ranking(snapshot, seed=seed, own=self._own, avoid=())
+        return post_filter(
+            compiled,
+            self._preemption,
+            tie=lambda row: -int(ranking.low(np.array([row], dtype=np.int64))[0]),
+            seed=seed,
+        )
+
+    def victims_on(self, shape: Shape, row: int) -> Victims | Status:
+        """Who would have to leave one row for a shape, as things are now."""
+        return self._preemption.victims_on(self._compiled(shape), row)
 
     def evaluate(self, shape: Shape) -> Evaluation:
         """Status and scores of every node, plugin by plugin."""

@@ -21,7 +21,9 @@ def best_of(
     feasible = [
         row
         for row in rows
-        if not snapshot.frozen.item(row) and all(f.passes_row(row) for f in compiled.filters)
+        if not snapshot.frozen.item(row)
+        and all(f.passes_row(row) for f in compiled.filters)
+        and (not snapshot.nominations or compiled.claimed(row) is None)
     ]
     if len(feasible) < 2:
         return feasible[0] if feasible else None

@@ -9,12 +9,25 @@ from stretto.placement.framework import Code, Status
 
 
 @dataclass(frozen=True, slots=True)
+class PreemptionArgs:
+    """DefaultPreemptionArgs."""
+
+    min_candidate_nodes_percentage: int = 10
+    min_candidate_nodes_absolute: int = 100
+
+    def candidates(self, potential: int) -> int:
+        """How many candidates are enough."""
+        share = potential * self.min_candidate_nodes_percentage // 100
+        return min(max(share, self.min_candidate_nodes_absolute), potential)
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionCandidate:
     """A node on which preemption works, and who would have to go."""
 
     row: int
     victims: tuple[str, ...]
-    """namespace/name, most important first."""
+    """Pod uids, most important first."""
     pdb_violations: int = 0
 
 
@@ -28,7 +41,7 @@ class PostFilterResult:
     nominate: str | None = None
     """None: status.nominatedNodeName stays; '': it is cleared; otherwise the nominated node."""
     victims: tuple[str, ...] = ()
-    """On that node, most important first."""
+    """Uids of the pods to go from that node, most important first."""
     candidates: tuple[PreemptionCandidate, ...] = ()
     """Every node on which preemption works, by row."""
     dry_run: tuple[tuple[int, Status], ...] = ()

@@ -23,6 +23,7 @@ from stretto.placement.plugins.node_ports import NodePorts
 from stretto.placement.plugins.node_resources_fit import FitArgs, NodeResourcesFit
 from stretto.placement.plugins.node_unschedulable import NodeUnschedulable
 from stretto.placement.plugins.taint_toleration import TaintToleration
+from stretto.placement.postfilter import PreemptionArgs
 from stretto.placement.registry import DEFAULT_ORDER, DEFAULT_WEIGHTS, POINTS
 from stretto.placement.strict import ProfileError, integer, mapping, sequence, text
 
@@ -50,6 +51,9 @@ class Weighted:
     weight: int = 0
 
 
+_PREEMPTION = PreemptionArgs()
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """One profile, ready for the kernel."""
@@ -62,6 +66,7 @@ class Profile:
     """In order: those whose PreFilter is asked."""
     points: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of all enabled plugins, built or not, by extension point, in order."""
+    preemption: PreemptionArgs = _PREEMPTION
     unbuilt_filters: tuple[str, ...] = ()
     """Enabled filter plugins that this release does not have."""
     unbuilt_scorers: tuple[str, ...] = ()

@@ -26,6 +26,10 @@ class ChangeLog:
             del self._rows[:drop]
             self._base += drop
 
+    def take_back(self) -> None:
+        """Undo the last :meth:`note`, which nobody can have seen."""
+        self._rows.pop()
+
     def note_all(self) -> None:
         """Record that every row may have changed (a reset): every older stamp reads as "all"."""
         self._base += len(self._rows) + 1

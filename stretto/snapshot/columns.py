@@ -29,6 +29,7 @@ from stretto.snapshot.delta import Delta, NodeChange, NodeRow, ObjectRow, Taint
 from stretto.snapshot.full import chunks
 from stretto.snapshot.images import ImageTable
 from stretto.snapshot.labels import LabelColumn, LabelTable
+from stretto.snapshot.nominations import NOMINATION, Nominations, decode_nomination
 from stretto.snapshot.pod_records import PodRecord, PodRecords
 from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
 from stretto.snapshot.ports import PortTable
@@ -98,6 +99,7 @@ class Snapshot:
         self._pods = PodTable()
         self.records = PodRecords()
         """Committed pods one by one."""
+        self.nominations = Nominations()
         self._row_of_id: dict[int, int] = {}
         self._row_of_name: dict[str, int] = {}
         self._free: list[int] = []
@@ -177,6 +179,38 @@ class Snapshot:
         ``row_of``."""
         self._note_tentative(row, -count)
         self._shift(self._usages.of(shape), row, -count)
+
+    def suppose(self, shape: Shape, row: int, by: int) -> None:
+        """Count pods on a row, or off it, for the length of a question; whoever does so undoes it.
+
+        Filters see it, but nothing is noted as changed: kept scores stay what they are.
+        """
+        self._shift(self._usages.of(shape), row, by)
+        self.changes.take_back()
+
+    def nominate(self, uid: str, *, node: str, shape: Shape) -> None:
+        """A pod is nominated to a node by name."""
+        self._concerns(self.nominations.put(uid, node=node, shape=shape))
+
+    def denominate(self, uid: str) -> None:
+        """A pod is not nominated any more."""
+        self._concerns(self.nominations.drop(uid))
+
+    def _concerns(self, nodes: list[str]) -> None:
+        for name in nodes:
+            row = self._row_of_name.get(name)
+            if row is not None:
+                self.changes.note(row)
+
+    def priority_of(self, shape_id: int) -> int:
+        """The priority of a shape of the Binder's log; much cheaper than :meth:`shape`."""
+        return self._shapes.priority(shape_id)
+
+    def amounts_of(self, shape_id: int) -> dict[str, int]:
+        """What a pod of a shape of the Binder's log takes, by column name."""
+        usage = self._shapes.usage(shape_id)
+        assert usage is not None, f"shape {shape_id} is not defined"
+        return {column.name: amount for column, amount in usage.lines}
 
     def _note_tentative(self, row: int, count: int) -> None:
         self.tentative += count
@@ -350,6 +384,13 @@ class Snapshot:
             kind[row.key] = row
         self.object_version += 1
         self._kind_versions[row.kind] = self.object_version
+        if row.kind == NOMINATION:
+            if row.removed:
+                self.denominate(row.key)
+            else:
+                nomination = decode_nomination(row.payload)
+                shape = self.shape(nomination.shape_id)
+                self.nominate(row.key, node=nomination.node, shape=shape)
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:
         known = self._taint_ids.get(taints)

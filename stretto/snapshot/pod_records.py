@@ -62,7 +62,7 @@ class PodRecords:
         records = self._rows.get(row)
         if records is None:
             return
-        key = _packed(uid)
+        key = uid_key(uid)
         at = _find(records, key)
         if at < 0:
             return
@@ -74,7 +74,7 @@ class PodRecords:
     def clear(self, row: int) -> None:
         """Forget a row."""
         for record in self.of(row):
-            self._odd.pop(_packed(record.uid), None)
+            self._odd.pop(uid_key(record.uid), None)
         self._rows.pop(row, None)
 
     def of(self, row: int) -> list[PodRecord]:
@@ -101,7 +101,7 @@ class PodRecords:
                 yield row, record
 
     def _key(self, uid: str) -> bytes:
-        key = _packed(uid)
+        key = uid_key(uid)
         if not _is_uuid(uid):
             self._odd[key] = uid
         return key
@@ -139,7 +139,8 @@ def _is_uuid(uid: str) -> bool:
     return len(digits) == 32 and all(c in "0123456789abcdef" for c in digits)
 
 
-def _packed(uid: str) -> bytes:
+def uid_key(uid: str) -> bytes:
+    """16 bytes that stand for a uid: those of the UUID, or of a digest."""
     if _is_uuid(uid):
         return bytes.fromhex(uid.replace("-", ""))
     return hashlib.blake2b(uid.encode(), digest_size=16).digest()

@@ -64,10 +64,11 @@ class UsageTable:
 class _Template:
     """A shape without its amounts."""
 
-    __slots__ = ("columns", "encoded", "packing", "ports", "resources")
+    __slots__ = ("columns", "encoded", "packing", "ports", "priority", "resources")
 
     def __init__(self, shape: Shape, *, encoded: bytes, resources: ResourceTable) -> None:
         self.encoded = encoded
+        self.priority = shape.priority
         self.ports = shape.host_ports
         self.resources = tuple(name for name, _ in shape.requests)
         names = (*self.resources, NONZERO_CPU, NONZERO_MEMORY)
@@ -118,6 +119,11 @@ class ShapeTable:
         packed = self._packed[shape_id]
         template = self._templates[int.from_bytes(packed[:4], "little")]
         return template, template.packing.unpack(packed)
+
+    def priority(self, shape_id: int) -> int:
+        """The priority of a shape."""
+        packed = self._packed[shape_id]
+        return self._templates[int.from_bytes(packed[:4], "little")].priority
 
     def ids(self) -> list[int]:
         """Every number that is defined."""

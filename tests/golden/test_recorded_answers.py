@@ -13,7 +13,7 @@ FOLDER = pathlib.Path(__file__).parent
 WHOLE = ("resources", "taints", "nodeaffinity", "ports", "images")
 
 
-@pytest.mark.parametrize("family", [*WHOLE, "messages", "profiles"])
+@pytest.mark.parametrize("family", [*WHOLE, "messages", "preemption", "profiles"])
 def test_recorded_answers_are_met(family):
     tally = check([FOLDER / f"{family}.jsonl.gz"])[family]
     assert [str(difference) for difference in tally.differences] == []

@@ -53,7 +53,7 @@ class FitFilter(Filter):
         self._columns: list[tuple[ResourceColumn, int]] = []
         self._missing = True
 
-    def _wants(self) -> list[tuple[ResourceColumn, int]] | None:
+    def wants(self) -> list[tuple[ResourceColumn, int]] | None:
         """Columns with amounts; None while no node and no pod ever named one of the resources."""
         if self._missing:
             found = [(self._snapshot.resources.get(name), n) for name, n in self._names]
@@ -63,7 +63,7 @@ class FitFilter(Filter):
 
     def passes(self, view: View) -> Bools:
         """bool[view.size], in a buffer that the next call writes over."""
-        wants = self._wants()
+        wants = self.wants()
         if wants is None:
             return np.zeros(view.size, dtype=np.bool_)
         passes = view.bools("fit")
@@ -76,7 +76,7 @@ class FitFilter(Filter):
 
     def passes_row(self, row: int) -> bool:
         """The same for one row."""
-        wants = self._wants()
+        wants = self.wants()
         if wants is None or self._pods.used_cells[row] >= self._pods.alloc_cells[row]:
             return False
         for column, amount in wants:

@@ -1,0 +1,77 @@
+"""PostFilter of all plugins together, in the profile's order: what becomes of a pod that fits
+nowhere."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stretto.placement.compiled import CompiledShape
+from stretto.placement.evaluation import prefilter_status
+from stretto.placement.framework import Code
+from stretto.placement.postfilter import PostFilterResult, PreemptionCandidate
+from stretto.placement.preemption import NAME, Preemption, Tie
+from stretto.placement.victims import Victims
+
+NOT_FOUND = "not found"
+_DEVICES = "DynamicResources"
+
+
+def post_filter(
+    compiled: CompiledShape, preemption: Preemption, *, tie: Tie, seed: int
+) -> PostFilterResult:
+    """The first plugin that helps or fails decides; the texts of those that do not are joined.
+
+    DynamicResources' PostFilter fails when its PreFilter was never reached, because another plugin
+    had rejected the pod for good before; preemption does not run then (kube-scheduler 1.37.2).
+    """
+    for plugin in compiled.profile.points.get("postFilter", ()):
+        if plugin == _DEVICES and _stopped_before(_DEVICES, compiled):
+            return PostFilterResult(Code.ERROR, NOT_FOUND)
+        if plugin == NAME:
+            return _preempt(compiled, preemption, tie=tie, seed=seed)
+    return PostFilterResult(Code.UNSCHEDULABLE)
+
+
+def _stopped_before(plugin: str, compiled: CompiledShape) -> bool:
+    """Whether PreFilter ended before it reached a plugin."""
+    rejected = prefilter_status(compiled)
+    if rejected is None or rejected.code is Code.UNSCHEDULABLE:
+        return False
+    order = compiled.profile.points.get("preFilter", ())
+    if plugin not in order:
+        return False
+    names = (rejected.plugin,) if rejected.plugin else compiled.static.named_plugins
+    return all(order.index(name) < order.index(plugin) for name in names if name in order)
+
+
+def _preempt(
+    compiled: CompiledShape, preemption: Preemption, *, tie: Tie, seed: int
+) -> PostFilterResult:
+    args = compiled.profile.preemption
+    decision = preemption.decide(compiled, tie=tie, seed=seed, args=args)
+    victims = decision.victims
+    return PostFilterResult(
+        Code.UNSCHEDULABLE if victims is None else Code.SUCCESS,
+        f"preemption: {decision.message}",
+        nominate=decision.nominate,
+        victims=() if victims is None else uids_of(victims),
+    )
+
+
+def with_dry_run(
+    result: PostFilterResult, compiled: CompiledShape, preemption: Preemption
+) -> PostFilterResult:
+    """The same result with every node that was a candidate, and why the others were not: for
+    people and for golden cases."""
+    if result.nominate is None:
+        return result
+    run = preemption.dry_run(compiled)
+    works = sorted(run.works.items())
+    candidates = [PreemptionCandidate(r, uids_of(v), len(v.violating)) for r, v in works]
+    fails = tuple(sorted(run.fails.items()))
+    return dataclasses.replace(result, candidates=tuple(candidates), dry_run=fails)
+
+
+def uids_of(victims: Victims) -> tuple[str, ...]:
+    """The uids of victims, most important first."""
+    return tuple(pod.record.uid for pod in victims.pods)

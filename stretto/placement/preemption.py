@@ -1,0 +1,218 @@
+"""DefaultPreemption: on which node who has to leave for a pod that fits nowhere.
+
+Candidates are the nodes that rejected the pod with code Unschedulable. Upstream looks at some of
+them only (``minCandidateNodes…``); here pods that resources alone keep out are tried on all nodes
+at once, see :mod:`stretto.placement.victim_table`, and others on as many as upstream would look at.
+The choice is upstream's pickOneNodeForPreemption; what it leaves to chance is decided by ``tie``.
+
+Messages are those of the condition, without the prefix ``preemption:`` of the plugin.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.placement.compiled import CompiledShape
+from stretto.placement.evaluation import claimed_rejections, prefilter_status, steps
+from stretto.placement.framework import Bools, Code, Status
+from stretto.placement.nominated import status_from
+from stretto.placement.postfilter import PreemptionArgs
+from stretto.placement.victim_table import NO_VICTIMS, POSSIBLE, TOO_FULL, VictimTable, only_fit
+from stretto.placement.victims import NOBODY, Victims, select_victims
+from stretto.snapshot.budgets import BUDGET, BudgetRow, budgets
+from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.pod_records import LEAVING, PREEMPTED
+
+NAME = "DefaultPreemption"
+NEVER = "not eligible due to preemptionPolicy=Never."
+TERMINATING = "not eligible due to a terminating pod on the nominated node."
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+_TABLES = 16
+
+Tie = Callable[[int], int] | Callable[[int], str]
+"""Sorts rows that are equal under upstream's criteria; the smallest is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What preemption can do for a pod."""
+
+    message: str
+    nominate: str | None = None
+    """None: the nomination stays as it is; '': it is cleared; otherwise the node."""
+    victims: Victims | None = None
+
+
+@dataclass(slots=True)
+class DryRun:
+    """Every potential node by row: victims where preemption works, a status where it does not."""
+
+    works: dict[int, Victims]
+    fails: dict[int, Status]
+
+
+class Preemption:
+    """Preemption on one snapshot. Keeps the victim tables of the last few shapes."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._budgets: list[BudgetRow] = []
+        self._budget_version = -1
+        self._tables: OrderedDict[int, tuple[CompiledShape, VictimTable]] = OrderedDict()
+
+    def budgets(self) -> list[BudgetRow]:
+        """The budgets as the log has them now."""
+        version = self._snapshot.kind_version(BUDGET)
+        if version != self._budget_version:
+            self._budget_version = version
+            self._budgets = budgets(self._snapshot.objects(BUDGET))
+        return self._budgets
+
+    def ineligible(self, compiled: CompiledShape) -> str:
+        """Why the pod may not preempt now, '' if it may (upstream PodEligibleToPreemptOthers)."""
+        shape, snapshot = compiled.shape, self._snapshot
+        if shape.preemption_policy == "Never":
+            return NEVER
+        row = snapshot.row_of_name(shape.nominated_node) if shape.nominated_node else None
+        if row is None or not self._potential(compiled)[row]:
+            return ""
+        for record in snapshot.records.of(row):
+            leaving = record.flags & LEAVING and record.flags & PREEMPTED
+            if leaving and snapshot.priority_of(record.shape_id) < shape.priority:
+                return TERMINATING
+        return ""
+
+    def decide(
+        self, compiled: CompiledShape, *, tie: Tie, seed: int, args: PreemptionArgs
+    ) -> Decision:
+        """The best node and its victims, or why there is none."""
+        reason = self.ineligible(compiled)
+        if reason:
+            return Decision(reason)
+        fit = only_fit(compiled)
+        if fit is not None and prefilter_status(compiled) is None and compiled.static.named is None:
+            return self._decide_by_table(self._table(compiled), compiled, tie=tie)
+        run = self.dry_run(compiled, seed=seed, enough=args.candidates)
+        if not run.works:
+            counts = Counter(reason for status in run.fails.values() for reason in status.reasons)
+            return self._nothing(counts, looked_at=len(run.fails))
+        best = min(run.works.values(), key=lambda victims: (victims.rank, tie(victims.row)))
+        return self._found(best)
+
+    def victims_on(self, compiled: CompiledShape, row: int) -> Victims | Status:
+        """Who would have to leave one node."""
+        return select_victims(
+            compiled.filters, compiled.shape, row, snapshot=self._snapshot, budgets=self.budgets()
+        )
+
+    def dry_run(
+        self,
+        compiled: CompiledShape,
+        *,
+        seed: int = 0,
+        enough: Callable[[int], int] = lambda potential: potential,
+    ) -> DryRun:
+        """Try the potential nodes one by one, from a place that the seed decides, until there are
+        ``enough`` candidates and one of them violates no budget."""
+        rows = np.flatnonzero(self._potential(compiled)).tolist()
+        found = DryRun({}, {})
+        wanted = enough(len(rows))
+        clean = False
+        for i in range(len(rows)):
+            row = rows[(i + seed) % len(rows)]
+            result = self.victims_on(compiled, row)
+            if isinstance(result, Status):
+                found.fails[row] = result
+                continue
+            found.works[row] = result
+            clean = clean or not result.violating
+            if clean and len(found.works) >= wanted:
+                break
+        return found
+
+    def _potential(self, compiled: CompiledShape) -> Bools:
+        """bool[rows]: nodes whose rejection preemption may lift."""
+        snapshot = self._snapshot
+        live = snapshot.live[: snapshot.rows] & ~snapshot.frozen[: snapshot.rows]
+        rejected = prefilter_status(compiled)
+        if rejected is not None:
+            return live & (rejected.code is Code.UNSCHEDULABLE)
+        found = np.zeros(snapshot.rows, dtype=np.bool_)
+        claimed = claimed_rejections(compiled, snapshot)
+        for row, (plugin, rejections) in claimed.items():
+            found[row] = status_from(plugin, rejections).code is Code.UNSCHEDULABLE
+        without = np.zeros(snapshot.rows, dtype=np.bool_)
+        without[list(claimed)] = True
+        for _, rejections, alive in steps(compiled, snapshot, without=without):
+            here = np.zeros(snapshot.rows, dtype=np.bool_)
+            hard = np.zeros(snapshot.rows, dtype=np.bool_)
+            for rejection in rejections:
+                here |= rejection.rows & alive
+                hard |= rejection.rows & (rejection.unresolvable | np.bool_(rejection.error))
+            found |= here & ~hard
+        return found
+
+    # ------------------------------------------------------------------------------------ by table
+    def _table(self, compiled: CompiledShape) -> VictimTable:
+        kept = self._tables.pop(id(compiled), None)
+        if kept is None:
+            fit = only_fit(compiled)
+            assert fit is not None
+            kept = compiled, VictimTable(compiled, fit, self._snapshot)
+        self._tables[id(compiled)] = kept
+        if len(self._tables) > _TABLES:
+            self._tables.popitem(last=False)
+        kept[1].refresh(self.budgets())
+        return kept[1]
+
+    def _decide_by_table(
+        self, table: VictimTable, compiled: CompiledShape, *, tie: Tie
+    ) -> Decision:
+        rows = np.flatnonzero(table.state == POSSIBLE)
+        if not len(rows):
+            return self._nothing(*_failures(table))
+        for key in table.keys:
+            values = key[rows]
+            rows = rows[values == values.min()]
+            if len(rows) == 1:
+                break
+        row: int = min(rows.tolist(), key=tie)
+        victims = self.victims_on(compiled, row)
+        assert isinstance(victims, Victims), f"the table allows {self._snapshot.name[row]}"
+        assert victims.rank == tuple(table.keys[:, row].tolist()), "the table counts otherwise"
+        return self._found(victims)
+
+    # ------------------------------------------------------------------------------------ messages
+    def _found(self, victims: Victims) -> Decision:
+        name = self._snapshot.name[victims.row]
+        return Decision(
+            f"found a potential placement for pod on node {name}, "
+            f"preempting {len(victims.pods)} victims",
+            nominate=name,
+            victims=victims,
+        )
+
+    def _nothing(self, counts: Counter[str], looked_at: int) -> Decision:
+        nodes = self._snapshot.node_count
+        if nodes > looked_at:
+            counts[NOT_HELPFUL] += nodes - looked_at
+        items = sorted(f"{count} {reason}" for reason, count in counts.items())
+        return Decision(f"0/{nodes} nodes are available: {', '.join(items)}.", nominate="")
+
+
+def _failures(table: VictimTable) -> tuple[Counter[str], int]:
+    """(reason → nodes, nodes tried) of a table in which nothing works."""
+    counts: Counter[str] = Counter()
+    none = int(np.count_nonzero(table.state == NO_VICTIMS))
+    if none:
+        counts[NOBODY.message] = none
+    full = table.lacking[table.state == TOO_FULL]
+    for i, reason in enumerate(table.reasons):
+        short = int(np.count_nonzero(full & (1 << i)))
+        if short:
+            counts[reason] += short
+    return counts, none + len(full)
