@@ -111,7 +111,6 @@ async def run_once(options: Options, *, events: bool) -> Result:
             KubeClient(KubeConfig.from_url(url), list_timeout_s=120, timeout_s=60) as client,
             Roles(folder, kubeconfig, shards=options.shards, events=events) as roles,
         ):
-            await asyncio.sleep(2)  # the binder lists nodes, the shards follow it
             await slow_down(client, options.bind_ms)
             meter = CpuMeter({**roles.pids(), "simulator": [pid]})
             await roles.begin()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import compileall
 import re
 from pathlib import Path
 from typing import Self
@@ -17,6 +19,8 @@ from stretto.ledger.server import EmbeddedServer
 from stretto.model.errors import OperatorError
 
 READY_S = 60.0
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("binder", "dispatcher", "proto", "scheduler_shard", "stretto")
 
 
 async def leave_clean_lease(settings: RunSettings) -> None:
@@ -67,6 +71,9 @@ class Roles:
 
     async def __aenter__(self) -> Self:
         await leave_clean_lease(self._settings)
+        # An installed package is compiled; a checkout may not be, and would be at each start.
+        for package in PACKAGES:
+            await asyncio.to_thread(compileall.compile_dir, ROOT / package, quiet=2)
         await self._server.__aenter__()
         roles = roles_of(self._settings, redis_url=self._server.url, ports=self._ports)
         for role in roles:
@@ -77,6 +84,8 @@ class Roles:
             # The dispatcher last: pods wait already, and would be bound while others start.
             names = [role.name for role in roles]
             await self._supervisor.start(*(name for name in names if name != "dispatcher"))
+            await self._supervisor.wait_ready(timeout_s=READY_S, names=("binder",))
+            await asyncio.sleep(1)  # the shards follow it
         except BaseException:
             await self.__aexit__()
             raise

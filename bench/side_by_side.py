@@ -1,9 +1,12 @@
 """The same pods on the same real kube-apiserver: kube-scheduler, then Stretto, then the floor.
 
 Each contender gets a fresh control plane with the same nodes and a burst of pods that exist before
-it starts. A watch of the bench (identities only, the same for all) tells when each pod was bound.
-Printed: pods a second from the first bind to the last, CPU a pod by group of processes, how far the
-last Scheduled event trails the last bind, and the ratios to kube-scheduler.
+it starts; it starts when the servers have calmed down. A watch of the bench (identities only, the
+same for all) tells when each pod was bound. Printed: pods a second from the first bind to the last,
+CPU until the first bind (loading code, reading nodes and pods: a fixed cost) and CPU a pod after
+it, by group of processes, how far the last Scheduled event trails the last bind, what others took
+of the machine meanwhile, and the ratios to kube-scheduler. A contender that lost a pod, an event or
+a process, or took too long, is INVALID: it is said why, no ratio is given, and the exit code is 1.
 
 Needs the programs of a control plane: KUBEBUILDER_ASSETS, or built once by tests/kube_env.
 """
@@ -12,37 +15,40 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import ssl
+import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 import uvloop
 
-from bench.machine import CpuMeter, conditions
-from bench.roles import Roles
+from bench.bind_watch import BindWatch
+from bench.contenders import CONTENDERS, InvalidRun, Running
+from bench.machine import BUSY, CpuMeter, Disturbance, conditions
+from stretto.cli.supervisor import process_cpu_s
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
-from stretto.ledger.server import die_with_parent
+from stretto.model.errors import OperatorError
 from stretto.simulator.population import node_bodies, pod_bodies
 from stretto.simulator.settings import SimulatorSettings
 from tests.kube_env import binaries
 from tests.kube_env.control_plane import ControlPlane
 
-METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 GOALS = {1_000: 2.0, 5_000: 2.5}
 """Times kube-scheduler's pods a second, by nodes."""
 CPU_GOAL = 0.25
 """Of kube-scheduler's CPU a pod, summed over our processes."""
 STALLED_S = 60.0
 TRAIL_S = 60.0
+CALM_S = 30.0
+"""How long is waited at most until the servers have calmed down."""
+LIMIT_S = 300.0
+"""For one contender, the filling of its cluster included."""
 
 
 @dataclass
@@ -59,6 +65,8 @@ class Result:
     start_s: dict[str, float] = field(default_factory=dict)
     """The part of it before the first bind: loading code, reading nodes and the first pods."""
     servers_s: dict[str, float] = field(default_factory=dict)
+    others: float = 0.0
+    """Share of the machine that others took from the contender's start to the last bind."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -77,48 +85,6 @@ class Result:
         return self.cpu_ms - sum(self.start_s.values()) * 1000 / max(self.bound, 1)
 
 
-class BindWatch:
-    """Counts binds as they are told by a watch of identities."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self._plane = plane
-        self.seen: set[str] = set()
-        self.first_s = 0.0
-        self.last_s = 0.0
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Watch while the context lasts."""
-        trusted = ssl.create_default_context(cafile=str(self._plane.authority))
-        connector = aiohttp.TCPConnector(ssl=trusted)
-        headers = {"Authorization": f"Bearer {self._plane.admin_token}", "Accept": METADATA_ONLY}
-        async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-            task = asyncio.create_task(self._watch(session))
-            yield
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _watch(self, session: aiohttp.ClientSession) -> None:
-        params = {"watch": "1", "fieldSelector": "spec.nodeName!=", "timeoutSeconds": "3600"}
-        timeout = aiohttp.ClientTimeout(total=None)
-        rest = b""
-        url = f"{self._plane.url}/api/v1/pods"
-        async with session.get(url, params=params, timeout=timeout) as reply:
-            async for piece in reply.content.iter_any():
-                now = time.monotonic()
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    self._note(line, now)
-
-    def _note(self, line: bytes, now: float) -> None:
-        change = msgspec.json.decode(line)
-        uid = change["object"]["metadata"]["uid"]
-        if change["type"] == "ADDED" and uid not in self.seen:
-            self.seen.add(uid)
-            self.first_s = self.first_s or now
-            self.last_s = now
-
-
 async def populate(plane: ControlPlane, *, nodes: int, pods: int, shapes: int, name: str) -> None:
     """Create the nodes and the burst."""
     settings = SimulatorSettings(nodes=nodes, pods=pods, pod_shapes=shapes, pod_scheduler_name=name)
@@ -128,7 +94,8 @@ async def populate(plane: ControlPlane, *, nodes: int, pods: int, shapes: int, n
         async def create(path: str, bodies: Any) -> None:
             for body in bodies:
                 answer = await client.post(path, body)
-                assert answer.status == 201, answer.text
+                if answer.status != 201:
+                    raise InvalidRun(f"POST {path} was answered {answer.status}: {answer.text}")
 
         for path, bodies in (
             ("/api/v1/nodes", node_bodies(settings)),
@@ -137,19 +104,41 @@ async def populate(plane: ControlPlane, *, nodes: int, pods: int, shapes: int, n
             await asyncio.gather(*(create(path, bodies) for _ in range(16)))
 
 
+async def until_calm(pids: list[int], result: Result) -> None:
+    """Wait until the servers take less than a tenth of a CPU: what they do after the filling
+    (collecting garbage, building caches) is nobody's cost."""
+    deadline = time.monotonic() + CALM_S
+    while time.monotonic() < deadline:
+        before = sum(map(process_cpu_s, pids))
+        await asyncio.sleep(1)
+        if sum(map(process_cpu_s, pids)) - before < 0.1:
+            return
+    result.problems.append(f"the servers were still at work {CALM_S:.0f} s after the filling")
+
+
 async def until_bound(
-    watch: BindWatch, pods: int, result: Result, *, cpu: Callable[[], dict[str, float]]
+    watch: BindWatch,
+    pods: int,
+    result: Result,
+    *,
+    running: Running,
+    cpu: Callable[[], dict[str, float]],
 ) -> None:
     """Wait for the last bind, or until nothing moves any more."""
-    started = time.monotonic()
-    while not watch.seen and time.monotonic() - started < STALLED_S:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    result.start_s = cpu()
-    while len(watch.seen) < pods:
-        await asyncio.sleep(0.05)
-        if time.monotonic() - max(watch.last_s, started) > STALLED_S:
-            result.problems.append(f"stalled: {len(watch.seen)} of {pods} bound")
+    moved_at, checked_at, seen = time.monotonic(), 0.0, 0
+    while (count := len(watch.seen)) < pods:
+        now = time.monotonic()
+        if now - checked_at > 1:
+            checked_at = now
+            running.check()
+        if count > seen:
+            if not seen:
+                result.start_s = cpu()
+            seen, moved_at = count, now
+        elif now - moved_at > STALLED_S:
+            result.problems.append(f"stalled: {count} of {pods} bound")
             break
+        await asyncio.sleep(0.05 if seen else 0.01)
     result.bound = len(watch.seen)
     result.seconds = watch.last_s - watch.first_s
 
@@ -179,104 +168,101 @@ async def until_events(client: KubeClient, watch: BindWatch, result: Result) -> 
         result.problems.append(f"{result.bound - result.events} pods without a Scheduled event")
 
 
-@contextlib.asynccontextmanager
-async def kube_scheduler(plane: ControlPlane, _: Path) -> AsyncIterator[Any]:
-    """Contender: upstream's, with its default profile."""
-    plane.start_scheduler()
-    yield lambda: {"kube-scheduler": [plane.pid("kube-scheduler")]}
-
-
-@contextlib.asynccontextmanager
-async def stretto(plane: ControlPlane, folder: Path) -> AsyncIterator[Any]:
-    """Contender: all roles of Stretto, two shards."""
-    async with Roles(folder, plane.kubeconfig, shards=2) as roles:
-        await asyncio.sleep(2)
-        await roles.begin()
-        yield roles.pids
-        if roles.restarts():
-            raise RuntimeError(f"{roles.restarts()} processes had to be started again")
-
-
-@contextlib.asynccontextmanager
-async def null_scheduler(plane: ControlPlane, _: Path) -> AsyncIterator[Any]:
-    """Contender: binds and events without decisions."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.null_scheduler", "--kubeconfig", str(plane.kubeconfig),
-        preexec_fn=die_with_parent,
-    )  # fmt: skip
-    yield lambda: {"null scheduler": [process.pid]}
-    assert process.returncode is None, "it stays, so that its CPU time can be read"
-    process.kill()
-    await process.wait()
-
-
-CONTENDERS = {
-    "kube-scheduler": (kube_scheduler, "default-scheduler"),
-    "stretto": (stretto, "stretto"),
-    "null scheduler": (null_scheduler, "stretto"),
-}
-
-
 async def contend(name: str, *, nodes: int, pods: int, shapes: int) -> Result:
     """One contender on a fresh control plane."""
-    contender, scheduler_name = CONTENDERS[name]
     programs = binaries.find()
     assert programs is not None, "checked at the start"
     result = Result(name)
     with tempfile.TemporaryDirectory(prefix="stretto-bench-") as text:
         plane = await asyncio.to_thread(ControlPlane(Path(text) / "kube", programs).__enter__)
         try:
-            await populate(plane, nodes=nodes, pods=pods, shapes=shapes, name=scheduler_name)
-            servers = {part: [plane.pid(part)] for part in ("kube-apiserver", "etcd")}
-            watch = BindWatch(plane)
-            config = await KubeConfig.from_file(plane.kubeconfig)
-            async with KubeClient(config) as client, watch.running():
-                meter = CpuMeter(servers)
-                async with contender(plane, Path(text)) as processes:
-                    await until_bound(watch, pods, result, cpu=lambda: meter.used(processes()))
-                    if result.problems:
-                        result.problems += await reasons(client)
-                    result.servers_s = meter.used(servers)
-                    await until_events(client, watch, result)
-                    result.cpu_s = meter.used(processes())
+            async with asyncio.timeout(LIMIT_S):
+                scheduler_name = CONTENDERS[name][1]
+                await populate(plane, nodes=nodes, pods=pods, shapes=shapes, name=scheduler_name)
+                await race(plane, Path(text), result, pods=pods)
+        except TimeoutError:
+            result.problems.append(f"not done after {LIMIT_S:.0f} s")
+        except (InvalidRun, OperatorError) as error:
+            result.problems.append(str(error))
         finally:
             plane.stop()
     return result
 
 
+async def race(plane: ControlPlane, folder: Path, result: Result, *, pods: int) -> None:
+    """The contender on the filled cluster."""
+    servers = {part: [plane.pid(part)] for part in ("kube-apiserver", "etcd")}
+    server_pids = [pid for pids in servers.values() for pid in pids]
+    watch = BindWatch(plane)
+    config = await KubeConfig.from_file(plane.kubeconfig)
+    async with KubeClient(config, timeout_s=60) as client, watch.running():
+        await until_calm(server_pids, result)
+        meter, disturbance = CpuMeter(servers), Disturbance([*server_pids, os.getpid()])
+        async with CONTENDERS[result.name][0](plane, folder) as running:
+
+            def cpu() -> dict[str, float]:
+                return meter.used(running.pids())
+
+            await until_bound(watch, pods, result, running=running, cpu=cpu)
+            ours = [pid for pids in running.pids().values() for pid in pids]
+            result.others = disturbance.share([*server_pids, os.getpid(), *ours])
+            if result.problems:
+                result.problems += await reasons(client)
+            result.servers_s = meter.used(servers)
+            await until_events(client, watch, result)
+            running.check()
+            result.cpu_s = cpu()
+
+
 def print_table(results: list[Result], *, nodes: int) -> None:
     """A line for each contender, and the ratios."""
-    heads = ("bound", "s", "pods/s", "CPU ms/pod", "after start", "API ms/pod", "events", "trail s")
+    heads = (
+        "bound", "s", "pods/s", "start CPU s", "+ ms/pod", "all ms/pod", "API ms/pod", "events",
+        "trail s", "others",
+    )  # fmt: skip
     print(f"\n{f'{nodes:,} nodes':<16}" + "".join(f"{head:>12}" for head in heads))
     for one in results:
         pods = max(one.bound, 1)
         servers = sum(one.servers_s.values()) * 1000 / pods
         print(
             f"{one.name:<16}{one.bound:>12,}{one.seconds:>12.1f}{one.rate:>12,.0f}"
-            f"{one.cpu_ms:>12.2f}{one.running_ms:>12.2f}{servers:>12.2f}{one.events:>12,}"
-            f"{one.trail_s:>12.1f}"
+            f"{sum(one.start_s.values()):>12.2f}{one.running_ms:>12.3f}{one.cpu_ms:>12.3f}"
+            f"{servers:>12.2f}{one.events:>12,}{one.trail_s:>12.1f}{one.others:>12.0%}"
         )
         groups = (
-            f"{name} {(s - one.start_s.get(name, 0)) * 1000 / pods:.2f}"
+            f"{name} {one.start_s.get(name, 0):.2f} s + "
+            f"{(s - one.start_s.get(name, 0)) * 1000 / pods:.3f}"
             for name, s in one.cpu_s.items()
         )
-        print(f"{'':16}after start, ms/pod: {', '.join(groups)}")
+        print(f"{'':16}CPU: start s + ms/pod: {', '.join(groups)}")
+        if one.others > BUSY:
+            print(f"{'':16}NOTE: the machine was busy with other work; pods/s is not undisturbed")
         for problem in one.problems:
-            print(f"{'':16}PROBLEM: {problem}")
-    by_name = {one.name: one for one in results}
+            print(f"{'':16}INVALID: {problem}")
+    print_ratios({one.name: one for one in results if not one.problems}, nodes=nodes)
+
+
+def print_ratios(by_name: dict[str, Result], *, nodes: int) -> None:
+    """Stretto's to kube-scheduler's and to the floor's."""
     theirs, ours = by_name.get("kube-scheduler"), by_name.get("stretto")
-    if theirs and ours and theirs.rate and theirs.running_ms:
+    floor = by_name.get("null scheduler")
+    if theirs and ours:
         goal = GOALS.get(nodes)
         print(
-            f"stretto: {ours.rate / theirs.rate:.2f} x its pods/s"
+            f"stretto: {ours.rate / theirs.rate:.2f} x kube-scheduler's pods/s"
             + (f" (goal {goal:g} x)" if goal else "")
             + f"; CPU a pod {ours.running_ms / theirs.running_ms:.2f} of its after start, "
             f"{ours.cpu_ms / theirs.cpu_ms:.2f} with start (goal {CPU_GOAL:g})"
         )
+    if floor and ours:
+        print(
+            f"stretto: {ours.rate / floor.rate:.2f} of the floor's pods/s; CPU a pod after start "
+            f"{ours.running_ms / floor.running_ms:.1f} x the floor's"
+        )
 
 
 async def measure(*, sizes: list[int], pods: int, shapes: int, names: list[str]) -> int:
-    """Print a table for each number of nodes; 1 if anything was lost."""
+    """Print a table for each number of nodes; 1 if a run was invalid."""
     print(
         f"{conditions()}\nburst of {pods:,} pods of {shapes} shapes that exist before the "
         "scheduler starts; etcd without fsync; fresh control plane each"
@@ -285,8 +271,15 @@ async def measure(*, sizes: list[int], pods: int, shapes: int, names: list[str])
     for nodes in sizes:
         results = []
         for name in names:
-            results.append(await contend(name, nodes=nodes, pods=pods, shapes=shapes))
-            print(f"  {name} done: {results[-1].rate:,.0f} pods/s", flush=True)
+            load = os.getloadavg()[0]
+            result = await contend(name, nodes=nodes, pods=pods, shapes=shapes)
+            results.append(result)
+            word = "INVALID" if result.problems else "done"
+            print(
+                f"  {nodes:,} nodes, {name} {word}: {result.rate:,.0f} pods/s; load before "
+                f"{load:.1f}, others took {result.others:.0%} of the machine",
+                flush=True,
+            )
         print_table(results, nodes=nodes)
         broken = broken or any(result.problems for result in results)
     return int(broken)
@@ -304,10 +297,14 @@ def run(args: list[str]) -> int:
     parser.add_argument("--shapes", type=int, default=20)
     parser.add_argument("--only", choices=list(CONTENDERS), action="append", default=[])
     options = parser.parse_args(args)
-    if binaries.find() is None:
+    programs = binaries.find()
+    if programs is None:
         print(f"side-by-side: {binaries.how_to_get()}", file=sys.stderr)
         return 2
     names = options.only or list(CONTENDERS)
+    if "kube-scheduler" in names and not os.access(programs / "kube-scheduler", os.X_OK):
+        print(f"side-by-side: {programs} lacks kube-scheduler; use --only", file=sys.stderr)
+        return 2
     return uvloop.run(
         measure(sizes=options.nodes, pods=options.pods, shapes=options.shapes, names=names)
     )
