@@ -120,6 +120,8 @@ CAUSE_TEXTS = {
     Cause.EPOCH: "it was decided on the log of an earlier binder",
     Cause.STALE: "the ledger gave no answer",
     Cause.POD_GONE: "the pod is gone, or bound by somebody else",
+    Cause.SPREAD: "another commit took the last place that topology spread allows there",
+    Cause.AFFINITY: "pods have come or gone there; affinity no longer admits the pod",
     Cause.INVALID: "no profile of this binder serves its schedulerName",
 }
 """What a verdict was lost to, for people."""

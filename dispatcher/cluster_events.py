@@ -15,6 +15,7 @@ from stretto.model.shape import Shape
 from stretto.placement.events import ASSIGNED_POD, NODE, Action, ClusterEvent
 from stretto.rpc.errors import WireError
 from stretto.snapshot.delta import LABEL_KEYS, Delta, NodeRow, ObjectRow
+from stretto.snapshot.kins import KinTable
 from stretto.snapshot.pods import ShapeTable
 from stretto.snapshot.resources import ResourceTable
 
@@ -28,7 +29,7 @@ class EventSource:
     def __init__(self) -> None:
         self._nodes: dict[int, tuple[NodeRow, bool]] = {}
         """Node number → (definition without images, frozen)."""
-        self._shapes = ShapeTable(ResourceTable(capacity=1))
+        self._shapes = ShapeTable(ResourceTable(capacity=1), KinTable())
         self._objects: set[tuple[str, str]] = set()
 
     def learn(self, delta: Delta) -> None:

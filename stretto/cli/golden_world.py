@@ -14,7 +14,7 @@ import msgspec
 
 from stretto.cli.golden_answers import PodAnswer, World
 from stretto.model.errors import OperatorError
-from stretto.model.objects import Pod, decode_node, decode_pod, seconds_of
+from stretto.model.objects import Namespace, Pod, decode_node, decode_pod, seconds_of
 from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
 from stretto.placement.framework import Code, Status
@@ -24,12 +24,34 @@ from stretto.placement.profiles import BUILT, GATES, Profiles
 from stretto.placement.strict import ProfileError
 from stretto.snapshot.budgets import BUDGET, PodDisruptionBudget, budget_object, budget_of
 from stretto.snapshot.columns import Snapshot
-from stretto.snapshot.delta import Delta, NodeChange, ObjectRow
+from stretto.snapshot.delta import NAMESPACE, Delta, NodeChange, ObjectRow, encode_labels
 from stretto.snapshot.node_rows import node_row_of
 from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomination
 from stretto.snapshot.pod_records import flags_of
+from stretto.snapshot.workloads import KINDS as WORKLOADS
+from stretto.snapshot.workloads import Workload, encode_selector, workload_row_of
 
-ROWS: dict[str, Callable[[bytes], ObjectRow]] = {}
+
+def _workload(kind: str) -> Callable[[bytes], ObjectRow]:
+    def row(raw: bytes) -> ObjectRow:
+        workload = msgspec.json.decode(raw, type=Workload)
+        meta, selector = workload.metadata, workload_row_of(kind, workload)
+        payload = b"" if selector is None else encode_selector(selector)
+        key = f"{meta.namespace}/{meta.name}"
+        return ObjectRow(kind, key, payload=payload, removed=selector is None)
+
+    return row
+
+
+def _namespace(raw: bytes) -> ObjectRow:
+    meta = msgspec.json.decode(raw, type=Namespace).metadata
+    return ObjectRow(NAMESPACE, meta.name, payload=encode_labels(dict(meta.labels or {})))
+
+
+ROWS: dict[str, Callable[[bytes], ObjectRow]] = {
+    **{kind: _workload(kind) for kind in WORKLOADS},
+    NAMESPACE: _namespace,
+}
 """Per API kind: JSON of the object → the row that the Binder's log would carry."""
 
 
@@ -74,8 +96,6 @@ class WorldState:
         self._maker = ShapeMaker()
         self._label_keys: tuple[str, ...] = ()
         self._shapes = 0
-        self.repelling = False
-        """A pod on a node has required anti-affinity."""
         self._sequence = 1
         self._pods: dict[str, Pod] = {}
         self.device_backed: set[str] = set()
@@ -101,6 +121,8 @@ class WorldState:
                 delta.objects.append(ROWS[kind](bytes(raw)))
         for pod in pods:
             self._pods[f"{pod.metadata.namespace}/{pod.metadata.name}"] = pod
+        self._label_keys = tuple(sorted({key for pod in pods for key in pod.metadata.labels or ()}))
+        self._add_namespaces(delta, pods)
         self._load_budgets(delta, world)
         ids = {change.row.name: change.node_id for change in delta.nodes}
         for pod in pods:
@@ -130,7 +152,6 @@ class WorldState:
         nominated = "" if pod.spec.node_name else pod.status.nominated_node_name
         if node_id is None and not nominated:
             return
-        self.repelling |= bool(self._maker.shape_of(pod).anti_affinity)
         self._shapes += 1
         shape_id = self._shapes
         shape = self._maker.shape_of(pod, label_keys=self._label_keys, placed=True)
@@ -147,7 +168,18 @@ class WorldState:
 
     def shape(self, name: str) -> Shape:
         """The shape of a pending pod."""
-        return self._maker.shape_of(self._pods[name], label_keys=self._label_keys)
+        return self._shape_of(self._pods[name])
+
+    def _shape_of(self, pod: Pod, *, placed: bool = False) -> Shape:
+        return self._maker.shape_of(pod, label_keys=self._label_keys, placed=placed)
+
+    @staticmethod
+    def _add_namespaces(delta: Delta, pods: list[Pod]) -> None:
+        """A namespace without an object has the label that every namespace has."""
+        known = {row.key for row in delta.objects if row.kind == NAMESPACE}
+        for name in sorted({pod.metadata.namespace for pod in pods} - known):
+            payload = encode_labels({"kubernetes.io/metadata.name": name})
+            delta.objects.append(ObjectRow(NAMESPACE, name, payload=payload))
 
     def assume(self, name: str, row: int) -> None:
         """Later pods see this one on a node (sequence mode); upstream may preempt it, too."""
@@ -200,8 +232,6 @@ def not_checked(answer: PodAnswer, shape: Shape, state: WorldState) -> str:
         plugin = constraint.partition(":")[0]
         if plugin not in BUILT:
             return f"{plugin} not built"
-    if state.repelling and answer.post_filter is not None and "InterPodAffinity" not in BUILT:
-        return "InterPodAffinity not built"
     backed = any(resource in state.device_backed for resource, _ in shape.requests)
     if backed and "DynamicResources" not in BUILT:
         return "DynamicResources not built"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -10,14 +10,16 @@ from msgspec import Raw
 
 from stretto.model.errors import OperatorError
 from stretto.model.objects import ContainerPort
-from stretto.model.selector import RawRequirement, RawSelector, requirements_of
+from stretto.model.selector import RawRequirement, RawSelector, requirement_order, requirements_of
 from stretto.model.shape import (
     HostPort,
     NodeTerm,
     PodTerm,
     PreferredNodeTerm,
     Requirement,
+    SpreadConstraint,
     Toleration,
+    WeightedPodTerm,
 )
 
 T = TypeVar("T")
@@ -69,11 +71,16 @@ class _PodTerm(_Raw, frozen=True, gc=False):
     namespace_selector: RawSelector | None = None
 
 
+class _WeightedPodTerm(_Raw, frozen=True, gc=False):
+    weight: int = 0
+    pod_affinity_term: _PodTerm = _PodTerm()
+
+
 class _PodAffinity(_Raw, frozen=True, gc=False):
     required: list[_PodTerm] | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
-    preferred: list[object] | None = msgspec.field(
+    preferred: list[_WeightedPodTerm] | None = msgspec.field(
         default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
@@ -85,7 +92,14 @@ class _Affinity(_Raw, frozen=True, gc=False):
 
 
 class _Spread(_Raw, frozen=True, gc=False):
+    max_skew: int = 1
+    topology_key: str = ""
     when_unsatisfiable: str = ""
+    label_selector: RawSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
 
 
 class Affinity(msgspec.Struct, frozen=True):
@@ -93,7 +107,10 @@ class Affinity(msgspec.Struct, frozen=True):
 
     required_node_terms: tuple[NodeTerm, ...] | None = None
     preferred_node_terms: tuple[PreferredNodeTerm, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
+    preferred_affinity: tuple[WeightedPodTerm, ...] = ()
+    preferred_anti_affinity: tuple[WeightedPodTerm, ...] = ()
     hard: tuple[str, ...] = ()
     soft: tuple[str, ...] = ()
 
@@ -138,15 +155,47 @@ def node_selector_of(raw: Raw) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found.items()))
 
 
-def spread_of(raw: Raw) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of (hard, soft) spread constraints, none of which is built."""
+def spread_of(raw: Raw, *, labels: Mapping[str, str]) -> tuple[SpreadConstraint, ...]:
+    """spec.topologySpreadConstraints in order; ``labels`` are the pod's, for matchLabelKeys.
+
+    Raises:
+        ShapeError: a selector that cannot be read; names the constraint.
+    """
     where = "spec.topologySpreadConstraints"
-    found = {s.when_unsatisfiable for s in decoded(raw, list[_Spread], where=where) or ()}
-    soft = "ScheduleAnyway" in found
-    hard = bool(found - {"ScheduleAnyway"})
+    found = decoded(raw, list[_Spread], where=where) or ()
+    return tuple(_spread(c, labels, where=f"{where}[{i}]") for i, c in enumerate(found))
+
+
+def _spread(raw: _Spread, labels: Mapping[str, str], *, where: str) -> SpreadConstraint:
+    try:
+        selector = requirements_of(raw.label_selector)
+    except ValueError as error:
+        raise ShapeError(f"{where}: {error}") from None
+    if selector is not None:
+        # The API server has added these itself; a set makes them one.
+        own = {
+            Requirement(k, "In", (labels[k],)) for k in raw.match_label_keys or () if k in labels
+        }
+        selector = tuple(sorted({*selector, *own}, key=requirement_order))
+    return SpreadConstraint(
+        max_skew=raw.max_skew,
+        topology_key=raw.topology_key,
+        hard=raw.when_unsatisfiable != "ScheduleAnyway",
+        selector=selector,
+        min_domains=1 if raw.min_domains is None else raw.min_domains,
+        honor_affinity=raw.node_affinity_policy in (None, "Honor"),
+        honor_taints=raw.node_taints_policy == "Honor",
+    )
+
+
+def spread_names(
+    constraints: Iterable[SpreadConstraint],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of (hard, soft) spread constraints for people."""
+    hard = {each.hard for each in constraints}
     return (
-        ("PodTopologySpread: DoNotSchedule constraint",) if hard else (),
-        ("PodTopologySpread: ScheduleAnyway constraint",) if soft else (),
+        ("PodTopologySpread: DoNotSchedule constraint",) if True in hard else (),
+        ("PodTopologySpread: ScheduleAnyway constraint",) if False in hard else (),
     )
 
 
@@ -170,13 +219,17 @@ def affinity_of(raw: Raw, *, namespace: str) -> Affinity:
             hard.append(f"InterPodAffinity: required pod {kind}")
         if terms is not None and terms.preferred:
             soft.append(f"InterPodAffinity: preferred pod {kind}")
-    anti = (found.pod_anti_affinity or _PodAffinity()).required or ()
+    together = found.pod_affinity or _PodAffinity()
+    apart = found.pod_anti_affinity or _PodAffinity()
     return Affinity(
         required_node_terms=_required(node),
         preferred_node_terms=tuple(
             PreferredNodeTerm(p.weight, _node_term(p.preference)) for p in node.preferred or ()
         ),
-        anti_affinity=tuple(_pod_term(term, namespace, i) for i, term in enumerate(anti)),
+        affinity=_pod_terms(together, namespace, where="spec.affinity.podAffinity"),
+        anti_affinity=_pod_terms(apart, namespace, where="spec.affinity.podAntiAffinity"),
+        preferred_affinity=_weighted(together, namespace, where="spec.affinity.podAffinity"),
+        preferred_anti_affinity=_weighted(apart, namespace, where="spec.affinity.podAntiAffinity"),
         hard=tuple(hard),
         soft=tuple(soft),
     )
@@ -199,13 +252,31 @@ def _requirement(raw: RawRequirement) -> Requirement:
     return Requirement(raw.key, raw.operator, tuple(raw.values or ()))
 
 
-def _pod_term(term: _PodTerm, namespace: str, index: int) -> PodTerm:
+def _pod_terms(found: _PodAffinity, namespace: str, *, where: str) -> tuple[PodTerm, ...]:
+    path = f"{where}.requiredDuringSchedulingIgnoredDuringExecution"
+    return tuple(
+        _pod_term(term, namespace, where=f"{path}[{i}]")
+        for i, term in enumerate(found.required or ())
+    )
+
+
+def _weighted(found: _PodAffinity, namespace: str, *, where: str) -> tuple[WeightedPodTerm, ...]:
+    path = f"{where}.preferredDuringSchedulingIgnoredDuringExecution"
+    return tuple(
+        WeightedPodTerm(
+            each.weight,
+            _pod_term(each.pod_affinity_term, namespace, where=f"{path}[{i}].podAffinityTerm"),
+        )
+        for i, each in enumerate(found.preferred or ())
+    )
+
+
+def _pod_term(term: _PodTerm, namespace: str, *, where: str) -> PodTerm:
     try:
         selector = requirements_of(term.label_selector)
         namespace_selector = requirements_of(term.namespace_selector)
     except ValueError as error:
-        where = "requiredDuringSchedulingIgnoredDuringExecution"
-        raise ShapeError(f"spec.affinity.podAntiAffinity.{where}[{index}]: {error}") from None
+        raise ShapeError(f"{where}: {error}") from None
     namespaces = tuple(sorted(set(term.namespaces or ())))
     if not namespaces and namespace_selector is None:
         namespaces = (namespace,)

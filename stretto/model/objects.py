@@ -26,6 +26,7 @@ class _Object(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class OwnerReference(_Object, frozen=True, gc=False):
     """Who made an object; ``controller`` marks the one that manages it."""
 
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""

@@ -53,10 +53,11 @@ def requirements_of(raw: RawSelector | None) -> tuple[Requirement, ...] | None:
             needs = "needs values" if wants_values else "takes no values"
             raise SelectorError(f"label selector operator {r.operator} on {r.key!r} {needs}")
         found.append(Requirement(r.key, r.operator, tuple(sorted(set(r.values or ())))))
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(found, key=requirement_order))
 
 
-def _order(requirement: Requirement) -> tuple[str, str, tuple[str, ...]]:
+def requirement_order(requirement: Requirement) -> tuple[str, str, tuple[str, ...]]:
+    """The order that requirements of a selector are kept in."""
     return requirement.key, requirement.operator, requirement.values
 
 

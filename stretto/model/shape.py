@@ -54,8 +54,8 @@ class HostPort(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class PodTerm(msgspec.Struct, frozen=True, array_like=True):
-    """A required anti-affinity term of a pod, as much as refusing needs until inter-pod affinity
-    is built."""
+    """A pod affinity or anti-affinity term. The API server has folded matchLabelKeys and
+    mismatchLabelKeys into the selector."""
 
     topology_key: str
     namespaces: tuple[str, ...] = ()
@@ -64,6 +64,30 @@ class PodTerm(msgspec.Struct, frozen=True, array_like=True):
     """None: only ``namespaces`` count; (): every namespace."""
     selector: tuple[Requirement, ...] | None = None
     """None matches no pod; () matches every pod."""
+
+
+class WeightedPodTerm(msgspec.Struct, frozen=True, array_like=True):
+    """A preferred pod affinity or anti-affinity term with its weight 1..100."""
+
+    weight: int
+    term: PodTerm
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True, array_like=True):
+    """A topology spread constraint, defaults applied and matchLabelKeys folded into the
+    selector."""
+
+    max_skew: int
+    topology_key: str
+    hard: bool
+    """DoNotSchedule; otherwise ScheduleAnyway."""
+    selector: tuple[Requirement, ...] | None
+    """None matches no pod."""
+    min_domains: int = 1
+    honor_affinity: bool = True
+    """nodeAffinityPolicy: nodes that the pod's node affinity leaves out do not count."""
+    honor_taints: bool = False
+    """nodeTaintsPolicy: nodes with a hard taint that the pod does not tolerate do not count."""
 
 
 class Shape(msgspec.Struct, frozen=True, dict=True):
@@ -101,13 +125,35 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     label_keys: tuple[str, ...] = ()
     """The sorted key set (keys some live selector reads) that ``labels`` was projected on."""
     anti_affinity: tuple[PodTerm, ...] = ()
-    """Own required anti-affinity terms: others that match are refused while inter-pod affinity is
-    not built."""
+    """Required anti-affinity terms; they keep others away as well."""
     unbuilt_hard: tuple[str, ...] = ()
     """Hard constraints present in the pod that no plugin of this release checks, named for the
     condition."""
     unbuilt_soft: tuple[str, ...] = ()
     """Soft ones; counted, named once in the log, not obeyed."""
+    terminating: bool = False
+    """On a node and being deleted: topology spread does not count it any more."""
+    affinity: tuple[PodTerm, ...] = ()
+    """Required pod affinity terms."""
+    preferred_affinity: tuple[WeightedPodTerm, ...] = ()
+    preferred_anti_affinity: tuple[WeightedPodTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    """The pod's own topology spread constraints, in its order."""
+    controller: tuple[str, str] = ("", "")
+    """(kind, name) of the ReplicationController, ReplicaSet or StatefulSet that manages the pod:
+    default spread constraints use its selector. Empty when the pod has constraints of its own."""
+
+    @cached_property
+    def selectors(self) -> tuple[tuple[Requirement, ...], ...]:
+        """Every label selector of the pod that reads labels of pods."""
+        terms = (
+            *self.affinity,
+            *self.anti_affinity,
+            *(weighted.term for weighted in self.preferred_affinity),
+            *(weighted.term for weighted in self.preferred_anti_affinity),
+        )
+        found = (*(term.selector for term in terms), *(each.selector for each in self.spread))
+        return tuple(selector for selector in found if selector)
 
     @cached_property
     def encoded(self) -> bytes:

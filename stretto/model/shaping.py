@@ -24,6 +24,7 @@ from stretto.model.affinity import (
     decoded,
     host_ports_of,
     node_selector_of,
+    spread_names,
     spread_of,
     tolerations_of,
 )
@@ -47,6 +48,12 @@ _INLINE = {
     "vsphere_volume": "vsphereVolume",
 }
 """Inline volumes that VolumeRestrictions or NodeVolumeLimits read, by field."""
+SPREAD_CONTROLLERS = {
+    "ReplicationController": "v1",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+}
+"""Kinds of controllers that default spread constraints know, with their apiVersion."""
 MAX_NAMED = 8
 """Hard constraints of one kind that a message names; a pod may have hundreds of claims."""
 
@@ -111,6 +118,7 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
     spec = pod.spec
     status = pod.status
     labels = pod.metadata.labels
+    spread = bytes(spec.topology_spread_constraints)
     return (
         spec.scheduler_name,
         pod.metadata.namespace,
@@ -123,7 +131,10 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
         bytes(spec.node_selector),
         bytes(spec.affinity),
         bytes(spec.tolerations),
-        bytes(spec.topology_spread_constraints),
+        spread,
+        _match_values(spread, labels),
+        None if spread else controller_of(pod),
+        placed and pod.metadata.deletion_timestamp is not None,
         bytes(spec.overhead),
         bytes(spec.resources),
         bytes(spec.resource_claims),
@@ -133,6 +144,11 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
         label_keys,
         tuple([labels.get(key) for key in label_keys]) if label_keys and labels else None,
     )
+
+
+def _match_values(spread: bytes, labels: dict[str, str] | None) -> Key | None:
+    """The labels that matchLabelKeys of spread constraints may read; seldom any."""
+    return tuple(sorted((labels or {}).items())) if b"matchLabelKeys" in spread else None
 
 
 def _containers_key(containers: list[Container]) -> Key:
@@ -186,9 +202,10 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
     except RequestError as error:
         raise ShapeError(str(error)) from None
     affinity = affinity_of(spec.affinity, namespace=namespace)
-    hard_spread, soft_spread = spread_of(spec.topology_spread_constraints)
-    images, image_containers = _images(spec)
     labels = pod.metadata.labels or {}
+    spread = spread_of(spec.topology_spread_constraints, labels=labels)
+    hard_spread, soft_spread = spread_names(spread)
+    images, image_containers = _images(spec)
     return Shape(
         profile=spec.scheduler_name,
         namespace=namespace,
@@ -212,7 +229,23 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
         anti_affinity=affinity.anti_affinity,
         unbuilt_hard=affinity.hard + hard_spread + _hard(spec),
         unbuilt_soft=affinity.soft + soft_spread,
+        terminating=placed and pod.metadata.deletion_timestamp is not None,
+        affinity=affinity.affinity,
+        preferred_affinity=affinity.preferred_affinity,
+        preferred_anti_affinity=affinity.preferred_anti_affinity,
+        spread=spread,
+        controller=("", "") if spread else controller_of(pod),
     )
+
+
+def controller_of(pod: Pod) -> tuple[str, str]:
+    """(kind, name) of the controller that manages the pod if its selector makes default spread
+    constraints (upstream's helper.DefaultSelector); otherwise two empty strings."""
+    for owner in pod.metadata.owner_references or ():
+        if owner.controller:
+            known = SPREAD_CONTROLLERS.get(owner.kind) == owner.api_version
+            return (owner.kind, owner.name) if known else ("", "")
+    return "", ""
 
 
 def _ports(spec: PodSpec) -> Iterable[tuple[str, Raw]]:

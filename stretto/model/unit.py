@@ -124,6 +124,11 @@ class Cause(enum.IntEnum):
     INVALID = 12
     """The message itself is malformed."""
     OVERLOAD = 13
+    SPREAD = 14
+    """Another commit took the last place that topology spread allowed there."""
+    AFFINITY = 15
+    """Pods there have changed: affinity or anti-affinity, own or others', no longer admits the
+    pod."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):

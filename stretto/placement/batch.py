@@ -36,6 +36,10 @@ def place_batch(
 
     ``compiled`` must be fresh. ``add(row)`` must count a pod of the shape on a row of the snapshot.
     """
+    if compiled.cross:
+        return _place_across(
+            compiled, count, spares=spares, ranking=ranking, counters=counters, add=add
+        )
     placed: list[int] = []
     others: list[int] = []
     while len(placed) < count:
@@ -87,3 +91,26 @@ def _run(
         done = True
     compiled.settle(totals)
     return position, done
+
+
+def _place_across(
+    compiled: CompiledShape,
+    count: int,
+    *,
+    spares: int,
+    ranking: Ranking,
+    counters: Counters,
+    add: Callable[[int], None],
+) -> tuple[list[int], list[int]]:
+    """:func:`place_batch` of a shape whose pods change the totals of other rows: these are put
+    together anew for each pod."""
+    placed: list[int] = []
+    while len(placed) < count:
+        rows, _ = ranking.top(compiled.total, 1)
+        if not rows:
+            break
+        add(rows[0])
+        placed += rows
+        compiled.refresh(counters)
+    others = ranking.top(compiled.total, len(placed) * spares)[0] if spares and placed else []
+    return placed, others

@@ -13,15 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.model.shape import Shape
+from stretto.placement.cross import CrossPart
 from stretto.placement.framework import (
     Bools,
     Code,
+    CrossScorer,
     Filter,
     Int64s,
     Numbers,
     Scorer,
     Status,
     View,
+    mask_out,
     normalised,
 )
 from stretto.placement.nominated import claims_on, leave_claimed, rejecting
@@ -59,7 +62,7 @@ class CompiledShape:
         self.shape = shape
         self.profile = profile
         self.static = static
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self.filters: list[Filter] = []
         """All filters in the profile's order."""
         self.dynamic: list[Filter] = []
@@ -67,10 +70,13 @@ class CompiledShape:
         self.scorers: list[tuple[Scorer, int]] = []
         """Scorers that depend on the row alone, with weights."""
         self.images: tuple[Scorer, int] | None = None
+        self.cross = CrossPart(self)
+        """Filters and scorers that look at other rows; empty for plain shapes."""
         kinds = self._compile_filters() | self._compile_scorers()
         self._kinds = tuple(sorted(kinds))
         self._kind_versions = tuple(map(snapshot.kind_version, self._kinds))
-        self._object_version = snapshot.object_version
+        self._basis = profile.basis(shape, snapshot)
+        self._basis_stamp = snapshot.object_version, snapshot.kins.terms_version
         self.prefilters = [p for p in profile.prefilters if p.has_prefilter(shape)]
         """Plugins whose PreFilter may reject the shape."""
         self._versioned = [f for f in self.dynamic if type(f).version is not Filter.version]
@@ -87,6 +93,8 @@ class CompiledShape:
     def nbytes(self) -> int:
         """Bytes this takes, roughly."""
         fixed = 0 if isinstance(self._fixed, int) else self._fixed.nbytes
+        if self.cross:
+            return _COMPILED_BYTES + self.cross.nbytes
         return _COMPILED_BYTES + (self.total.nbytes if self._uses > 1 else 0) + fixed
 
     def _compile_filters(self) -> frozenset[str]:
@@ -96,9 +104,9 @@ class CompiledShape:
             if plugin.static:
                 found = self.static.filters.get(plugin.name)
             else:
-                found = plugin.filter(self.shape, self._snapshot)
+                found = plugin.filter(self.shape, self.snapshot)
                 if found is not None:
-                    self.dynamic.append(found)
+                    (self.cross.filters if found.cross else self.dynamic).append(found)
             if found is not None:
                 self.filters.append(found)
             kinds |= plugin.silent_kinds if found is None else plugin.kinds
@@ -110,24 +118,29 @@ class CompiledShape:
         for plugin, weight in self.profile.scorers:
             if plugin.static and plugin.name != "ImageLocality":
                 continue
-            scorer = plugin.scorer(self.shape, self._snapshot)
+            scorer = plugin.scorer(self.shape, self.snapshot)
             kinds |= plugin.silent_kinds if scorer is None else plugin.kinds
             if scorer is None:
                 continue
-            if plugin.static:
+            if isinstance(scorer, CrossScorer):
+                self.cross.scorers.append((scorer, weight))
+            elif plugin.static:
                 self.images = (scorer, weight)
             else:
                 self.scorers.append((scorer, weight))
         return kinds
 
     def outdated(self) -> bool:
-        """Whether an object that its plugins read has changed since it was made."""
-        version = self._snapshot.object_version
-        if version == self._object_version:
+        """Whether what its plugins were made from has changed since."""
+        snapshot = self.snapshot
+        stamp = snapshot.object_version, snapshot.kins.terms_version
+        if stamp == self._basis_stamp:
             return False
-        if self._kind_versions != tuple(map(self._snapshot.kind_version, self._kinds)):
+        if self._kind_versions != tuple(map(snapshot.kind_version, self._kinds)):
             return True
-        self._object_version = version
+        if self._basis != self.profile.basis(self.shape, snapshot):
+            return True
+        self._basis_stamp = stamp
         return False
 
     def prefilter(self) -> Status | None:
@@ -135,13 +148,13 @@ class CompiledShape:
         be helped by preemption, else the first."""
         first = None
         for plugin in self.prefilters:
-            status = plugin.prefilter(self.shape, self._snapshot)
+            status = plugin.prefilter(self.shape, self.snapshot)
             if status is not None and status.code is not Code.UNSCHEDULABLE:
                 return status
             first = first or status
         return first
 
-    def _versions_changed(self) -> bool:
+    def versions_changed(self) -> bool:
         """Whether something that filters depend on beside the rows has changed; notes it."""
         if not self._versioned:
             return False
@@ -153,8 +166,12 @@ class CompiledShape:
 
     def refresh(self, counters: Counters) -> None:
         """Bring ``total`` up to date with the snapshot."""
+        if self.cross:
+            self.cross.refresh(counters)
+            self.total = self.cross.total
+            return
         self.static.refresh()
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         stamp = snapshot.changes.stamp
         current = self._static_version == self.static.version and (
             self.images is None or self._image_version == snapshot.images.version
@@ -162,7 +179,7 @@ class CompiledShape:
         self._uses += 1
         # The first use scores into a shared buffer: where no two pods are alike, keeping every
         # shape's scores would only flush those that are used again, and memory caches with them.
-        stale = self._versions_changed() or not current
+        stale = self.versions_changed() or not current
         kept = not stale and self._uses > 2
         changed = snapshot.changes.since(self._stamp) if kept else None
         if changed is None or len(changed) * 4 > snapshot.rows:
@@ -177,31 +194,32 @@ class CompiledShape:
         self._stamp = stamp
 
     def _build(self) -> None:
-        view = View(self._snapshot)
-        mask = self._passes(view, self.static.mask)
-        self._maxima = self._maxima_over(mask)
-        self._fixed = self._fixed_scores(view)
-        scores = self._row_scores(view)
+        view = View(self.snapshot)
+        mask = self.passes(view, self.static.mask)
+        self._maxima = self.maxima_over(mask)
+        self._fixed = self.fixed_scores(view, self._maxima)
+        scores = self.row_scores(view)
         if self._uses < 2:
             self.total = view.ints("total")
             np.copyto(self.total, scores, casting="unsafe")
         else:
             self.total = scores.astype(np.int64)
         self.total += self._fixed
-        _mask_out(self.total, mask)
+        mask_out(self.total, mask)
         self._static_version = self.static.version
-        self._image_version = self._snapshot.images.version
+        self._image_version = self.snapshot.images.version
 
-    def _passes(self, view: View, mask: Bools) -> Bools:
+    def passes(self, view: View, mask: Bools) -> Bools:
+        """Those of ``mask`` that pass every filter which depends on the row's own pods."""
         for dynamic in self.dynamic:
             passes = dynamic.passes(view)
             if passes is not None:
                 mask = mask & passes
-        if self._snapshot.nominations:
-            mask = leave_claimed(self.filters, self.shape, mask, view=view, snapshot=self._snapshot)
+        if self.snapshot.nominations and not self.cross:
+            mask = leave_claimed(self.filters, self.shape, mask, view=view, snapshot=self.snapshot)
         return mask
 
-    def _row_scores(self, view: View) -> Numbers:
+    def row_scores(self, view: View) -> Numbers:
         """Weighted sum of the scores that depend on the row alone; whole numbers, in a buffer."""
         scores = view.floats("scores")
         first = True
@@ -219,12 +237,13 @@ class CompiledShape:
             scores.fill(0)
         return scores
 
-    def _maxima_over(self, mask: Bools) -> list[int]:
+    def maxima_over(self, mask: Bools) -> list[int]:
+        """The normalisers of the static scores over some rows."""
         return [
             0 if raw is None else int(raw.max(initial=0, where=mask)) for raw in self.static.raws
         ]
 
-    def _fixed_scores(self, view: View) -> Int64s | int:
+    def fixed_scores(self, view: View, maxima: list[int]) -> Int64s | int:
         """What does not depend on pods, given the maxima: normalised scores and images."""
         fixed: Int64s | int = 0
         for i, (scorer, weight) in enumerate(self.static.scorers):
@@ -232,7 +251,7 @@ class CompiledShape:
             if raw is None:
                 raw, maximum = _ZERO, 0
             else:
-                maximum = self._maxima[i]
+                maximum = maxima[i]
             fixed = fixed + normalised(scorer.normalise, raw, maximum) * weight
         if self.images is not None:
             raw_images = self.images[0].raw(view)
@@ -246,35 +265,43 @@ class CompiledShape:
                 self.total[row] = self.total_of_row(row)
             return
         rows = np.array(changed, dtype=np.int64)
-        view = View(self._snapshot, rows)
-        mask = self._passes(view, self.static.mask[rows])
-        scores = self._row_scores(view).astype(np.int64)
+        view = View(self.snapshot, rows)
+        mask = self.passes(view, self.static.mask[rows])
+        scores = self.row_scores(view).astype(np.int64)
         scores += self._fixed if isinstance(self._fixed, int) else self._fixed[rows]
-        _mask_out(scores, mask)
+        mask_out(scores, mask)
         self.total[rows] = scores
 
     def total_of_row(self, row: int) -> int:
         """The total of one row as it is now, under the maxima as they stand; -1 if it does not
         fit."""
-        if not self.static.mask.item(row):
+        if self.cross:
+            self.refresh(Counters())
+            return self.total.item(row)
+        if not self.row_passes(row):
             return -1
-        for dynamic in self.dynamic:
-            if not dynamic.passes_row(row):
-                return -1
-        if self._snapshot.nominations and self.claimed(row) is not None:
+        if self.snapshot.nominations and self.claimed(row) is not None:
             return -1
         fixed = self._fixed
         total: int = fixed if isinstance(fixed, int) else fixed.item(row)
-        for scorer, weight in self.scorers:
-            total += scorer.raw_row(row) * weight
-        return total
+        return total + self.score_of_row(row)
+
+    def row_passes(self, row: int) -> bool:
+        """Whether a row passes every filter that looks at it alone."""
+        if not self.static.mask.item(row):
+            return False
+        return all(dynamic.passes_row(row) for dynamic in self.dynamic)
+
+    def score_of_row(self, row: int) -> int:
+        """:meth:`row_scores` of one row."""
+        return sum(scorer.raw_row(row) * weight for scorer, weight in self.scorers)
 
     def claimed(self, row: int) -> Filter | None:
         """The filter that rejects a row because of the pods that are nominated to it."""
-        claims = claims_on(self.shape, row, snapshot=self._snapshot)
+        claims = claims_on(self.shape, row, snapshot=self.snapshot)
         if not claims:
             return None
-        return rejecting(self.filters, row, claims, snapshot=self._snapshot)
+        return rejecting(self.filters, row, claims, snapshot=self.snapshot)
 
     def settle(self, totals: dict[int, int]) -> None:
         """Write totals that the caller computed by :meth:`total_of_row`, and count the rows as
@@ -282,7 +309,7 @@ class CompiledShape:
         if totals:
             rows = np.fromiter(totals.keys(), dtype=np.int64, count=len(totals))
             self.total[rows] = np.fromiter(totals.values(), dtype=np.int64, count=len(totals))
-        self._stamp = self._snapshot.changes.stamp
+        self._stamp = self.snapshot.changes.stamp
 
     def holds_extreme(self, row: int) -> bool:
         """Whether losing this row may change a normaliser."""
@@ -296,20 +323,15 @@ class CompiledShape:
         if all(raw is None for raw in self.static.raws):
             return False
         feasible = self.total >= 0
-        maxima = self._maxima_over(feasible)
+        maxima = self.maxima_over(feasible)
         if maxima == self._maxima:
             return False
         counters.renormalised += 1
         before = self._fixed
         self._maxima = maxima
-        self._fixed = self._fixed_scores(View(self._snapshot))
+        self._fixed = self.fixed_scores(View(self.snapshot), maxima)
         np.add(self.total, self._fixed - before, out=self.total, where=feasible)
         return True
-
-
-def _mask_out(total: Int64s, mask: Bools) -> None:
-    """Write -1 (all bits) where the mask is false. Masked copies cost up to six times as much."""
-    total |= -(~mask).astype(np.int64)
 
 
 _ZERO: Int64s = np.zeros(1, dtype=np.int64)

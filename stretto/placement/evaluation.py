@@ -149,7 +149,7 @@ def evaluate(compiled: CompiledShape, snapshot: Snapshot) -> Evaluation:
     feasible = np.flatnonzero(alive)
     found.feasible = feasible.tolist()
     if found.feasible and not found.error:
-        _score(found, compiled, View(snapshot, feasible))
+        _score(found, compiled, View(snapshot, feasible), alive)
     return found
 
 
@@ -175,11 +175,18 @@ def _statuses(plugin: str, rejections: list[Rejection], alive: Bools) -> dict[in
     return {row: Status(code(row), plugin, tuple(sorted(r))) for row, r in reasons.items()}
 
 
-def _score(found: Evaluation, compiled: CompiledShape, view: View) -> None:
+def _score(found: Evaluation, compiled: CompiledShape, view: View, alive: Bools) -> None:
     scorers: list[tuple[Scorer, int]] = [*compiled.static.scorers, *compiled.scorers]
     if compiled.images is not None:
         scorers.append(compiled.images)
     total = np.zeros(view.size, dtype=np.int64)
+    for cross, weight in compiled.cross.scorers:
+        scores = cross.over(alive)
+        if scores is not None:
+            shares = view.of(scores.weighted) * weight
+            total += shares
+            found.raw[cross.name] = view.of(scores.raw).tolist()
+            found.weighted[cross.name] = shares.tolist()
     for scorer, weight in scorers:
         raw = scorer.raw(view)
         values: Int64s = (

@@ -123,6 +123,8 @@ class Filter:
     reason: ClassVar[str] = ""
     cause: ClassVar[Cause] = Cause.NODE_CHANGED
     unresolvable: ClassVar[bool] = True
+    cross: ClassVar[bool] = False
+    """The answer for a row depends on pods on other rows."""
 
     def passes(self, view: View) -> Bools | None:
         """bool[view.size]; None when every row passes."""
@@ -164,6 +166,23 @@ class Scorer:
 
 
 @dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores over all rows; rows that are not feasible may hold anything."""
+
+    raw: Int64s
+    weighted: Int64s
+    """0..100, normalised over the feasible rows; not yet times the plugin's weight."""
+
+
+class CrossScorer(Scorer):
+    """A score plugin whose scores depend on pods on other rows, and on which rows are feasible."""
+
+    def over(self, feasible: Bools) -> Scores | None:
+        """Scores of all rows given bool[rows]; None when every row has 0."""
+        raise AssertionError("each scorer has its own")
+
+
+@dataclass(frozen=True, slots=True)
 class Gates:
     """Feature gates that the plugins of this release read; defaults of Kubernetes 1.37."""
 
@@ -180,6 +199,12 @@ class Plugin:
     them makes the shapes that have such a filter or scorer be compiled anew."""
     silent_kinds: ClassVar[frozenset[str]] = frozenset()
     """Those of them whose change may give a filter or scorer to a shape that has none."""
+
+    def basis(self, shape: Shape, snapshot: Snapshot) -> object:
+        """What filter and scorer are made from beside the shape, as a value to compare: when it is
+        another one the shape is compiled anew. Asked when an object, or the set of affinity terms
+        on pods, has changed. Finer than ``kinds``."""
+        return None
 
     def has_prefilter(self, shape: Shape) -> bool:
         """Whether :meth:`prefilter` may reject pods of a shape; what it says depends on the shape
@@ -221,3 +246,8 @@ def normalised_row(how: Normalise, raw: int, maximum: int) -> int:
         return MAX_SCORE if how is Normalise.REVERSED else 0
     scaled = raw * MAX_SCORE // maximum
     return MAX_SCORE - scaled if how is Normalise.REVERSED else scaled
+
+
+def mask_out(total: Int64s, mask: Bools) -> None:
+    """Write -1 (all bits) where the mask is false. Masked copies cost up to six times as much."""
+    total |= -(~mask).astype(np.int64)

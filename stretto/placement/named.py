@@ -36,5 +36,13 @@ def best_of(
         maximum = max(raw)
         for i, value in enumerate(raw):
             totals[i] += normalised_row(scorer.normalise, value, maximum) * weight
+    if compiled.cross.scorers:
+        among = np.zeros(snapshot.rows, dtype=np.bool_)
+        among[feasible] = True
+        for cross, weight in compiled.cross.scorers:
+            scores = cross.over(among)
+            if scores is not None:
+                for i, value in enumerate(scores.weighted[feasible].tolist()):
+                    totals[i] += value * weight
     low = ranking.low(np.array(feasible, dtype=np.int64)).tolist()
     return max(zip(totals, low, feasible, strict=True))[2]

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stretto.model.shape import NodeTerm, PreferredNodeTerm, Requirement
+from stretto.model.shape import NodeTerm, PreferredNodeTerm, Requirement, SpreadConstraint
+from stretto.placement.plugins.inter_pod_affinity import InterPodArgs
 from stretto.placement.plugins.node_affinity import AddedAffinity
 from stretto.placement.plugins.node_resources_fit import FitArgs
+from stretto.placement.plugins.pod_topology_spread import SpreadArgs
 from stretto.placement.resource_scoring import Strategy, StrategyType, WeightedResource
 from stretto.placement.strict import ProfileError, integer, mapping, sequence, text
 
 _META = ("apiVersion", "kind")
+_MAX_INT = (1 << 31) - 1
 _DEFAULT_RESOURCES = (WeightedResource("cpu", 1), WeightedResource("memory", 1))
 
 
@@ -137,13 +140,82 @@ def _requirements(raw: object, *, where: str) -> tuple[Requirement, ...]:
     return tuple(found)
 
 
-def spread_defaults(raw: object, *, where: str) -> tuple[str, ...]:
-    """Hard default constraints of PodTopologySpreadArgs, named; spreading itself is not built."""
+def spread_args(raw: object, *, where: str) -> SpreadArgs:
+    """PodTopologySpreadArgs."""
     args = mapping(raw, (*_META, "defaultConstraints", "defaultingType"), where=where)
-    found = []
-    path = f"{where}.defaultConstraints"
-    for i, item in enumerate(sequence(args.get("defaultConstraints"), where=path)):
-        if isinstance(item, Mapping) and item.get("whenUnsatisfiable") == "DoNotSchedule":
-            key = item.get("topologyKey")
-            found.append(f"default topologySpreadConstraints[{i}] (DoNotSchedule over {key})")
-    return tuple(found)
+    kind = args.get("defaultingType") or "System"
+    listed = sequence(args.get("defaultConstraints"), where=f"{where}.defaultConstraints")
+    if kind not in ("System", "List"):
+        raise ProfileError(f"{where}.defaultingType: {kind!r} is not one of List, System")
+    if kind == "System":
+        if listed:
+            raise ProfileError(f"{where}.defaultConstraints: only for defaultingType List")
+        return SpreadArgs()
+    constraints = tuple(
+        _constraint(item, where=f"{where}.defaultConstraints[{i}]") for i, item in enumerate(listed)
+    )
+    if len({(c.topology_key, c.hard) for c in constraints}) < len(constraints):
+        raise ProfileError(f"{where}.defaultConstraints: a topologyKey is given twice")
+    return SpreadArgs(constraints, system=False)
+
+
+def _constraint(raw: object, *, where: str) -> SpreadConstraint:
+    names = (
+        "maxSkew", "topologyKey", "whenUnsatisfiable", "labelSelector", "minDomains",
+        "nodeAffinityPolicy", "nodeTaintsPolicy", "matchLabelKeys",
+    )  # fmt: skip
+    fields = mapping(raw, names, where=where)
+    if fields.get("labelSelector") is not None:
+        raise ProfileError(f"{where}.labelSelector: must be left out, it is derived from the pod")
+    key = text(fields.get("topologyKey"), where=f"{where}.topologyKey")
+    if not key:
+        raise ProfileError(f"{where}.topologyKey: must not be empty")
+    hard = _one_of(fields, "whenUnsatisfiable", ("DoNotSchedule", "ScheduleAnyway"), where=where)
+    policies = [
+        _one_of(fields, name, ("Honor", "Ignore"), where=where, default=default)
+        for name, default in (("nodeAffinityPolicy", "Honor"), ("nodeTaintsPolicy", "Ignore"))
+    ]
+    minimum = fields.get("minDomains")
+    if minimum is not None and hard != "DoNotSchedule":
+        raise ProfileError(f"{where}.minDomains: only with whenUnsatisfiable DoNotSchedule")
+    return SpreadConstraint(
+        max_skew=integer(fields.get("maxSkew", 0), where=f"{where}.maxSkew", low=1, high=_MAX_INT),
+        topology_key=key,
+        hard=hard == "DoNotSchedule",
+        selector=None,
+        min_domains=integer(
+            1 if minimum is None else minimum, where=f"{where}.minDomains", low=1, high=_MAX_INT
+        ),
+        honor_affinity=policies[0] == "Honor",
+        honor_taints=policies[1] == "Honor",
+    )
+
+
+def _one_of(
+    fields: Mapping[str, object],
+    name: str,
+    known: tuple[str, ...],
+    *,
+    where: str,
+    default: str = "",
+) -> str:
+    value = fields.get(name)
+    value = default if value is None else value
+    if value not in known:
+        raise ProfileError(f"{where}.{name}: {value!r} is not one of {', '.join(known)}")
+    return str(value)
+
+
+def interpod_args(raw: object, *, where: str) -> InterPodArgs:
+    """InterPodAffinityArgs."""
+    weight, ignore = "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"
+    args = mapping(raw, (*_META, weight, ignore), where=where)
+    given = args.get(weight)
+    ignored = args.get(ignore) or False
+    if not isinstance(ignored, bool):
+        raise ProfileError(f"{where}.{ignore}: {ignored!r} is not true or false")
+    path = f"{where}.{weight}"
+    return InterPodArgs(
+        hard_weight=integer(1 if given is None else given, where=path, low=0, high=100),
+        ignore_existing=ignored,
+    )

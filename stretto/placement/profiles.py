@@ -13,24 +13,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from stretto.model.shape import Shape
 from stretto.placement.framework import Gates, Plugin
-from stretto.placement.plugin_args import affinity_args, balanced_args, fit_args, spread_defaults
+from stretto.placement.plugin_args import (
+    affinity_args,
+    balanced_args,
+    fit_args,
+    interpod_args,
+    spread_args,
+)
 from stretto.placement.plugins.balanced_allocation import BalancedAllocation
 from stretto.placement.plugins.image_locality import ImageLocality
+from stretto.placement.plugins.inter_pod_affinity import InterPodAffinity, InterPodArgs
 from stretto.placement.plugins.node_affinity import AddedAffinity, NodeAffinity
 from stretto.placement.plugins.node_name import NodeName
 from stretto.placement.plugins.node_ports import NodePorts
 from stretto.placement.plugins.node_resources_fit import FitArgs, NodeResourcesFit
 from stretto.placement.plugins.node_unschedulable import NodeUnschedulable
+from stretto.placement.plugins.pod_topology_spread import PodTopologySpread, SpreadArgs
 from stretto.placement.plugins.taint_toleration import TaintToleration
 from stretto.placement.postfilter import PreemptionArgs
 from stretto.placement.registry import DEFAULT_ORDER, DEFAULT_WEIGHTS, POINTS
 from stretto.placement.strict import ProfileError, integer, mapping, sequence, text
+from stretto.snapshot.columns import Snapshot
 
 BUILT = frozenset({
     "SchedulingGates", "PrioritySort", "DefaultBinder",
     "NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
-    "NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality",
+    "NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality", "PodTopologySpread",
+    "InterPodAffinity",
 })  # fmt: skip
 GATES = frozenset({"TaintTolerationComparisonOperators"})
 """Feature gates that are read; see :class:`~stretto.placement.framework.Gates`."""
@@ -73,6 +84,16 @@ class Profile:
     unbuilt_hard: tuple[str, ...] = ()
     """Hard constraints that the configuration itself adds and that are not built: refuse its
     pods."""
+
+    def basis(self, shape: Shape, snapshot: Snapshot) -> tuple[object, ...]:
+        """What plugins make filters and scorers of a shape from; see ``Plugin.basis``."""
+        return tuple(plugin.basis(shape, snapshot) for plugin in self._based)
+
+    @property
+    def _based(self) -> tuple[Plugin, ...]:
+        """The plugins that have a basis, each once."""
+        plugins = dict.fromkeys((*self.filters, *(plugin for plugin, _ in self.scorers)))
+        return tuple(plugin for plugin in plugins if type(plugin).basis is not Plugin.basis)
 
 
 class Profiles:
@@ -143,8 +164,9 @@ def _profile(raw: object, *, gates: Gates, where: str) -> Profile:
     }
     points = {point: tuple(w.name for w in found) for point, found in enabled.items()}
     filters, scorers = points["filter"], enabled["score"]
-    made, hard = _instances(fields.get("pluginConfig"), gates=gates, where=f"{where}.pluginConfig")
-    spreads = "PodTopologySpread" in filters
+    made = _instances(fields.get("pluginConfig"), gates=gates, where=f"{where}.pluginConfig")
+    spread = made["PodTopologySpread"]
+    assert isinstance(spread, PodTopologySpread)
     return Profile(
         name=name,
         filters=tuple(made[n] for n in filters if n in BUILT),
@@ -153,7 +175,7 @@ def _profile(raw: object, *, gates: Gates, where: str) -> Profile:
         points=MappingProxyType(points),
         unbuilt_filters=tuple(n for n in filters if n not in BUILT),
         unbuilt_scorers=tuple(w.name for w in scorers if w.name not in BUILT),
-        unbuilt_hard=hard if spreads else (),
+        unbuilt_hard=spread.hard_defaults if "PodTopologySpread" in filters else (),
     )
 
 
@@ -218,11 +240,9 @@ def _expanded(multi: list[Weighted], custom: _Set, *, point: str, where: str) ->
     return overriding + [w for w in from_multi if w.name not in explicit] + rest
 
 
-def _instances(
-    raw: object, *, gates: Gates, where: str
-) -> tuple[dict[str, Plugin], tuple[str, ...]]:
+def _instances(raw: object, *, gates: Gates, where: str) -> dict[str, Plugin]:
     fit, balanced, added = FitArgs(), balanced_args(None, where=where), AddedAffinity()
-    hard: tuple[str, ...] = ()
+    spread, interpod = SpreadArgs(), InterPodArgs()
     seen: set[str] = set()
     for i, item in enumerate(sequence(raw, where=where)):
         path = f"{where}[{i}]"
@@ -240,9 +260,12 @@ def _instances(
             case "NodeAffinity":
                 added = affinity_args(args, where=path)
             case "PodTopologySpread":
-                hard = spread_defaults(args, where=path)
+                spread = spread_args(args, where=path)
+            case "InterPodAffinity":
+                interpod = interpod_args(args, where=path)
     plugins: list[Plugin] = [
         NodeName(), NodeUnschedulable(gates), TaintToleration(gates), NodeAffinity(added),
         NodePorts(), NodeResourcesFit(fit), BalancedAllocation(balanced), ImageLocality(),
+        PodTopologySpread(spread, gates), InterPodAffinity(interpod),
     ]  # fmt: skip
-    return {plugin.name: plugin for plugin in plugins}, hard
+    return {plugin.name: plugin for plugin in plugins}

@@ -13,6 +13,8 @@ from stretto.placement.registry import POINTS
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import ANTI_AFFINITY_TERM, NAMESPACE, decode_labels, decode_term
 
+LIVE_UNBUILT = frozenset({"PodTopologySpread", "InterPodAffinity"})
+"""Plugins that the kernel has and that pods of a cluster may not rely on yet."""
 _REMEMBERED = 4096
 _NAME_LABEL = "kubernetes.io/metadata.name"
 
@@ -51,7 +53,8 @@ class Refusals:
     def _answer(self, shape: Shape, profile: Profile | None) -> str:
         if profile is None:
             return f"there is no profile for schedulerName {shape.profile}"
-        off = (name for name in POINTS["filter"] if name not in profile.unbuilt_filters)
+        on = {*profile.unbuilt_filters, *(LIVE_UNBUILT & {p.name for p in profile.filters})}
+        off = (name for name in POINTS["filter"] if name not in on)
         disabled = tuple(f"{name}:" for name in off)
         asked = (text for text in shape.unbuilt_hard if not text.startswith(disabled))
         unbuilt = (*asked, *profile.unbuilt_hard)

@@ -28,17 +28,20 @@ from stretto.snapshot.changes import ChangeLog
 from stretto.snapshot.delta import Delta, NodeChange, NodeRow, ObjectRow, Taint
 from stretto.snapshot.full import chunks
 from stretto.snapshot.images import ImageTable
+from stretto.snapshot.kins import KinTable
 from stretto.snapshot.labels import LabelColumn, LabelTable
 from stretto.snapshot.nominations import NOMINATION, Nominations, decode_nomination
 from stretto.snapshot.pod_records import PodRecord, PodRecords
 from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
 from stretto.snapshot.ports import PortTable
 from stretto.snapshot.resources import ResourceTable, grown
+from stretto.snapshot.tallies import TallyTable
 
 PARTITIONS = 64
 """Virtual slices of the nodes; shards prefer those that are their own."""
 _FIRST_CAPACITY = 64
 Interned = TypeVar("Interned")
+Place = TypeVar("Place")
 
 
 class SnapshotError(ValueError):
@@ -69,6 +72,7 @@ class Snapshot:
         self.object_version = 0
         """Grows with each change to an object."""
         self._kind_versions: dict[str, int] = {}
+        self._namespace_versions: dict[tuple[str, str], int] = {}
         self.node_id: npt.NDArray[np.int64] = np.full(_FIRST_CAPACITY, -1, dtype=np.int64)
         self.live: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)
         self.frozen: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)
@@ -94,8 +98,10 @@ class Snapshot:
 
     def _make_indexes(self) -> None:
         self._labels = LabelTable(capacity=_FIRST_CAPACITY)
-        self._usages = UsageTable(self.resources)
-        self._shapes = ShapeTable(self.resources)
+        self.kins = KinTable()
+        self.tallies = TallyTable(self.kins, capacity=_FIRST_CAPACITY)
+        self._usages = UsageTable(self.resources, self.kins)
+        self._shapes = ShapeTable(self.resources, self.kins)
         self._pods = PodTable()
         self.records = PodRecords()
         """Committed pods one by one."""
@@ -107,6 +113,7 @@ class Snapshot:
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._interned: dict[object, object] = {}
         self._objects: dict[str, dict[str, ObjectRow]] = {}
+        self._in_namespace: dict[tuple[str, str], dict[str, ObjectRow]] = {}
 
     # -------------------------------------------------------------------------------------- reading
     @property
@@ -161,6 +168,19 @@ class Snapshot:
         """Grows with each change to an object of the kind; 0: there never was one."""
         return self._kind_versions.get(kind, 0)
 
+    def object_payload(self, kind: str, key: str) -> bytes | None:
+        """The payload of one object; None if there is none."""
+        found = self._objects.get(kind, {}).get(key)
+        return None if found is None else found.payload
+
+    def objects_in(self, kind: str, namespace: str) -> Mapping[str, ObjectRow]:
+        """The objects of a namespaced kind in one namespace, by key."""
+        return self._in_namespace.get((kind, namespace), {})
+
+    def namespace_version(self, kind: str, namespace: str) -> int:
+        """Grows with each change to an object of the kind in the namespace."""
+        return self._namespace_versions.get((kind, namespace), 0)
+
     def full_state(self, *, nodes_per_chunk: int = 500) -> Iterator[Delta]:
         """The committed state in chunks for a new follower."""
         return chunks(
@@ -190,11 +210,19 @@ class Snapshot:
 
     def nominate(self, uid: str, *, node: str, shape: Shape) -> None:
         """A pod is nominated to a node by name."""
+        self._unpromise(uid)
+        self.kins.promise(shape, 1)
         self._concerns(self.nominations.put(uid, node=node, shape=shape))
 
     def denominate(self, uid: str) -> None:
         """A pod is not nominated any more."""
+        self._unpromise(uid)
         self._concerns(self.nominations.drop(uid))
+
+    def _unpromise(self, uid: str) -> None:
+        shape = self.nominations.shape_of(uid)
+        if shape is not None:
+            self.kins.promise(shape, -1)
 
     def _concerns(self, nodes: list[str]) -> None:
         for name in nodes:
@@ -289,6 +317,7 @@ class Snapshot:
             column.float_cells[row] = used
         if usage.ports:
             self.ports.shift(row, usage.ports, count)
+        usage.kin.shift(row, count)
         self.changes.note(row)
 
     def _put_node(self, change: NodeChange) -> None:
@@ -346,6 +375,7 @@ class Snapshot:
         self.resources.grow(capacity)
         self.images.grow(capacity)
         self._labels.grow(capacity)
+        self.tallies.grow(capacity)
         self.capacity = capacity
 
     def _remove_node(self, node_id: int) -> None:
@@ -360,6 +390,7 @@ class Snapshot:
         self.tentative -= self._tentative_on.pop(row, 0)
         self.resources.clear(row)
         self.ports.clear(row)
+        self.kins.clear(row)
         self.images.replace(row, old.images, ())
         self.images.version += 1
         self._labels.set(row, ())
@@ -377,13 +408,14 @@ class Snapshot:
         self.changes.note(row)
 
     def _put_object(self, row: ObjectRow) -> None:
-        kind = self._objects.setdefault(row.kind, {})
-        if row.removed:
-            kind.pop(row.key, None)
-        else:
-            kind[row.key] = row
         self.object_version += 1
+        _put(self._objects, row.kind, row)
         self._kind_versions[row.kind] = self.object_version
+        namespace, slash, _ = row.key.partition("/")
+        if slash:
+            place = row.kind, namespace
+            _put(self._in_namespace, place, row)
+            self._namespace_versions[place] = self.object_version
         if row.kind == NOMINATION:
             if row.removed:
                 self.denominate(row.key)
@@ -427,6 +459,7 @@ class Snapshot:
             assert self.node_id[row] == node_id
             assert self.node_uid[row] == self.node(row).uid
         assert self.tentative == sum(self._tentative_on.values())
+        self.kins.validate()
         expected: dict[tuple[str, int], int] = {}
         for row, shape_id, count in self._pods.items():
             assert self.live[row]
@@ -450,3 +483,13 @@ class Snapshot:
                 held = self._tentative_on.get(row, 0) > 0
                 assert used >= committed, f"{name} of row {row} fell short"
                 assert held or used == committed, f"{name} of row {row} drifted"
+
+
+def _put(table: dict[Place, dict[str, ObjectRow]], place: Place, row: ObjectRow) -> None:
+    """Write an object, or take it out, where it belongs."""
+    if not row.removed:
+        table.setdefault(place, {})[row.key] = row
+    elif place in table:
+        table[place].pop(row.key, None)
+        if not table[place]:
+            del table[place]

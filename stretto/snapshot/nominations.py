@@ -76,6 +76,11 @@ class Nominations:
         """Names of the nodes that pods are nominated to."""
         return self._on.keys()
 
+    def shape_of(self, uid: str) -> Shape | None:
+        """The shape of a nominated pod; None if it is not nominated."""
+        node = self._node_of.get(uid)
+        return None if node is None else self._on[node][uid]
+
     def node_of(self, uid: str) -> str:
         """The node that a pod is nominated to, or ''."""
         return self._node_of.get(uid, "")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from stretto.model.shape import HostPort, Shape, decode_shape
+from stretto.snapshot.kins import Kin, KinTable
 from stretto.snapshot.resources import (
     NONZERO_CPU,
     NONZERO_MEMORY,
@@ -29,26 +30,28 @@ _USAGES = 8192
 
 
 class Usage(NamedTuple):
-    """What one pod takes: amounts per resource column, and host ports."""
+    """What one pod takes: amounts per resource column, and host ports; and whom it is like."""
 
     lines: tuple[tuple[ResourceColumn, int], ...]
     ports: tuple[HostPort, ...]
+    kin: Kin
 
 
-def usage_of(shape: Shape, resources: ResourceTable) -> Usage:
+def usage_of(shape: Shape, resources: ResourceTable, kins: KinTable) -> Usage:
     """What a pod of the shape takes, columns made if need be."""
     lines = [(resources.column(name), amount) for name, amount in shape.requests if amount]
     lines.append((resources.column(PODS), 1))
     lines.append((resources.column(NONZERO_CPU), shape.nonzero_cpu_milli))
     lines.append((resources.column(NONZERO_MEMORY), shape.nonzero_memory))
-    return Usage(tuple(lines), shape.host_ports)
+    return Usage(tuple(lines), shape.host_ports, kins.of(shape))
 
 
 class UsageTable:
     """Usages by shape for the shapes that are placed here; bounded."""
 
-    def __init__(self, resources: ResourceTable) -> None:
+    def __init__(self, resources: ResourceTable, kins: KinTable) -> None:
         self._resources = resources
+        self._kins = kins
         self._by_digest: dict[bytes, Usage] = {}
 
     def of(self, shape: Shape) -> Usage:
@@ -57,16 +60,19 @@ class UsageTable:
         if found is None:
             if len(self._by_digest) >= _USAGES:
                 self._by_digest.clear()
-            found = self._by_digest[shape.digest] = usage_of(shape, self._resources)
+            found = self._by_digest[shape.digest] = usage_of(shape, self._resources, self._kins)
         return found
 
 
 class _Template:
     """A shape without its amounts."""
 
-    __slots__ = ("columns", "encoded", "packing", "ports", "priority", "resources")
+    __slots__ = ("columns", "encoded", "kin", "packing", "ports", "priority", "resources")
 
-    def __init__(self, shape: Shape, *, encoded: bytes, resources: ResourceTable) -> None:
+    def __init__(
+        self, shape: Shape, *, encoded: bytes, resources: ResourceTable, kins: KinTable
+    ) -> None:
+        self.kin = kins.of(shape)
         self.encoded = encoded
         self.priority = shape.priority
         self.ports = shape.host_ports
@@ -79,8 +85,9 @@ class _Template:
 class ShapeTable:
     """Shape definitions of the Binder's epoch, by number."""
 
-    def __init__(self, resources: ResourceTable) -> None:
+    def __init__(self, resources: ResourceTable, kins: KinTable) -> None:
         self._resources = resources
+        self._kins = kins
         self._pods = resources.column(PODS)
         self._packed: dict[int, bytes] = {}
         self._templates: list[_Template] = []
@@ -106,7 +113,9 @@ class ShapeTable:
         number = self._by_content.get(encoded)
         if number is None:
             number = self._by_content[encoded] = len(self._templates)
-            self._templates.append(_Template(shape, encoded=encoded, resources=self._resources))
+            self._templates.append(
+                _Template(shape, encoded=encoded, resources=self._resources, kins=self._kins)
+            )
         return self._templates[number].packing.pack(
             number,
             *(amount for _, amount in shape.requests),
@@ -161,7 +170,7 @@ class ShapeTable:
             self._recent.clear()
         template, (_, *amounts, _, _) = self._unpacked(shape_id)
         lines = (*zip(template.columns, amounts, strict=True), (self._pods, 1))
-        found = self._recent[shape_id] = Usage(lines, template.ports)
+        found = self._recent[shape_id] = Usage(lines, template.ports, template.kin)
         return found
 
 

@@ -10,10 +10,10 @@ import pytest
 from stretto.cli.golden import check, run
 
 FOLDER = pathlib.Path(__file__).parent
-WHOLE = ("resources", "taints", "nodeaffinity", "ports", "images")
+WHOLE = ("resources", "taints", "nodeaffinity", "ports", "images", "spread", "interpod")
 
 
-@pytest.mark.parametrize("family", [*WHOLE, "messages", "preemption", "profiles"])
+@pytest.mark.parametrize("family", [*WHOLE, "messages", "preemption", "profiles", "mixed"])
 def test_recorded_answers_are_met(family):
     tally = check([FOLDER / f"{family}.jsonl.gz"])[family]
     assert [str(difference) for difference in tally.differences] == []

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import msgspec
 
 from stretto.model.shape import (
     HostPort,
     NodeTerm,
+    PodTerm,
     PreferredNodeTerm,
     Requirement,
     Shape,
+    SpreadConstraint,
     Toleration,
+    WeightedPodTerm,
 )
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import Delta, ImageRow, NodeChange, NodeRow, Taint
@@ -127,6 +131,63 @@ def shape(rng: random.Random, *, profile: str = "stretto") -> Shape:
     )
 
 
+TOPOLOGY = ("zone", "disk", "kubernetes.io/hostname")
+POD_KEYS = ("app", "tier")
+
+
+def pod_selector(rng: random.Random) -> tuple[Requirement, ...] | None:
+    kind = rng.random()
+    if kind < 0.1:
+        return None if kind < 0.05 else ()
+    key = rng.choice(POD_KEYS)
+    operator = rng.choice(("In", "In", "In", "NotIn", "Exists", "DoesNotExist"))
+    values = tuple(sorted(rng.sample("ab", rng.randint(1, 2)))) if "In" in operator else ()
+    return (Requirement(key, operator, values),)
+
+
+def pod_term(rng: random.Random, *, namespace: str) -> PodTerm:
+    spaces = rng.choice((None, None, (), (Requirement("team", "In", ("x",)),)))
+    names = (namespace,) if spaces is None or rng.random() < 0.3 else ()
+    return PodTerm(rng.choice(TOPOLOGY), names, spaces, pod_selector(rng))
+
+
+def tied_shape(rng: random.Random) -> Shape:
+    """A shape with labels and, often, with constraints about other pods."""
+    namespace = rng.choice(("default", "other"))
+
+    def terms(chance: float) -> tuple[PodTerm, ...]:
+        if rng.random() > chance:
+            return ()
+        return tuple(pod_term(rng, namespace=namespace) for _ in range(rng.randint(1, 2)))
+
+    spread = tuple(
+        SpreadConstraint(
+            rng.randint(1, 3),
+            rng.choice(TOPOLOGY),
+            hard=rng.random() < 0.5,
+            selector=pod_selector(rng),
+            min_domains=rng.randint(1, 3),
+            honor_affinity=rng.random() < 0.5,
+            honor_taints=rng.random() < 0.5,
+        )
+        for _ in range(rng.choice((0, 0, 1, 2)))
+    )
+    return msgspec.structs.replace(
+        shape(rng),
+        namespace=namespace,
+        labels=tuple((k, rng.choice("ab")) for k in POD_KEYS if rng.random() < 0.7),
+        label_keys=POD_KEYS,
+        terminating=False,
+        affinity=terms(0.2),
+        anti_affinity=terms(0.2),
+        preferred_affinity=tuple(WeightedPodTerm(rng.randint(1, 100), term) for term in terms(0.3)),
+        preferred_anti_affinity=tuple(
+            WeightedPodTerm(rng.randint(1, 100), term) for term in terms(0.3)
+        ),
+        spread=spread,
+    )
+
+
 def cluster(rng: random.Random, nodes: int) -> Snapshot:
     snapshot = Snapshot()
     delta = Delta(epoch=1, sequence=1)
@@ -135,7 +196,13 @@ def cluster(rng: random.Random, nodes: int) -> Snapshot:
     return snapshot
 
 
-def step(rng: random.Random, snapshot: Snapshot, known: list[tuple[int, int, int]]) -> Delta:
+def step(
+    rng: random.Random,
+    snapshot: Snapshot,
+    known: list[tuple[int, int, int]],
+    *,
+    make: Callable[[random.Random], Shape] = shape,
+) -> Delta:
     """A random delta that continues a snapshot; ``known`` lists (uid, shape id, node id) of its
     pods."""
     sequence = snapshot.version.sequence + 1
@@ -157,7 +224,7 @@ def step(rng: random.Random, snapshot: Snapshot, known: list[tuple[int, int, int
     for _ in range(rng.randint(0, 4)):
         if ids:
             shape_id = sequence * 10 + len(delta.shapes)
-            delta.shapes.append((shape_id, shape(rng)))
+            delta.shapes.append((shape_id, make(rng)))
             pod = (rng.getrandbits(60), shape_id, rng.choice(ids))
             known.append(pod)
             delta.add_pod(shape_id=pod[1], node_id=pod[2], uid=str(pod[0]))

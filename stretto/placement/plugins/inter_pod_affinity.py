@@ -1,0 +1,270 @@
+"""InterPodAffinity: near pods that a term is about, or away from them.
+
+Upstream: pkg/scheduler/framework/plugins/interpodaffinity. Terms work both ways: a pod's required
+anti-affinity keeps others off its domain, and its affinity draws others that it is about. So even a
+pod without terms is concerned when a pod on some node has one that is about it. Events that can
+make a pod schedulable: see ``stretto.placement.hints``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from stretto.model.shape import PodTerm, Shape
+from stretto.model.unit import Cause
+from stretto.placement.domains import Domains
+from stretto.placement.framework import (
+    MAX_SCORE,
+    Bools,
+    CrossScorer,
+    Filter,
+    Int64s,
+    Plugin,
+    Rejection,
+    Scorer,
+    Scores,
+    View,
+)
+from stretto.placement.pod_questions import (
+    Against,
+    AllOf,
+    AnyOf,
+    Incoming,
+    Preference,
+    Selected,
+    incoming_of,
+    selected,
+    term_weight,
+)
+from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.delta import NAMESPACE
+from stretto.snapshot.kins import Flavour, terms_of
+
+NAME = "InterPodAffinity"
+AFFINITY = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+@dataclass(frozen=True, slots=True)
+class InterPodArgs:
+    """InterPodAffinityArgs."""
+
+    hard_weight: int = 1
+    """hardPodAffinityWeight: what a required affinity term of a pod on a node is worth."""
+    ignore_existing: bool = False
+    """ignorePreferredTermsOfExistingPods: pods without preferred terms are not scored."""
+
+
+class Basis(NamedTuple):
+    """What pods on nodes ask of a shape, and who its own terms are about."""
+
+    against: frozenset[str]
+    """Topology keys over which a required anti-affinity term of a pod is about the shape."""
+    drawn: frozenset[str]
+    """Keys of the terms that score."""
+    incoming: Incoming
+    namespaces: int
+    """Version of the namespaces if a term of the shape selects some, else 0."""
+
+
+class InterPodFilter(Filter):
+    """Required affinity, required anti-affinity, and that of pods on nodes."""
+
+    name = NAME
+    cause = Cause.AFFINITY
+    cross = True
+
+    def __init__(self, shape: Shape, basis: Basis, snapshot: Snapshot) -> None:
+        self._near, self._first = _near(shape, snapshot)
+        self._apart = [
+            Domains(AnyOf(tuple(terms)), key, snapshot=snapshot)
+            for key, terms in _by_key(shape.anti_affinity, snapshot).items()
+        ]
+        self._against = [
+            Domains(Against(basis.incoming, key), key, snapshot=snapshot)
+            for key in sorted(basis.against)
+        ]
+
+    @property
+    def idle(self) -> bool:
+        """It rejects nothing whatever happens."""
+        return not (self._near or self._apart or self._against)
+
+    def _alone(self) -> bool:
+        """The pod may found its group: nobody matches its affinity, and it does itself."""
+        return self._first and not any(domains.sums.any() for domains in self._near)
+
+    def _refresh(self) -> None:
+        for domains in (*self._near, *self._apart, *self._against):
+            domains.refresh()
+
+    def _drawn(self, view: View) -> Bools | None:
+        """Rows that the pod's affinity allows."""
+        passes: Bools | None = None
+        alone = bool(self._near) and self._alone()
+        for domains in self._near:
+            table = domains.sums > 0
+            if alone:
+                table[1:] = True
+            found = table[view.of(domains.ids)]
+            passes = found if passes is None else passes & found
+        return passes
+
+    @staticmethod
+    def _free(of: list[Domains], view: View) -> Bools | None:
+        """Rows whose domains hold nobody that counts."""
+        passes: Bools | None = None
+        for domains in of:
+            table = domains.sums <= 0
+            if table.all():
+                continue
+            found = table[view.of(domains.ids)]
+            passes = found if passes is None else passes & found
+        return passes
+
+    def passes(self, view: View) -> Bools | None:
+        """bool[view.size]."""
+        self._refresh()
+        passes = self._drawn(view)
+        for of in (self._apart, self._against):
+            free = self._free(of, view)
+            if free is not None:
+                passes = free if passes is None else passes & free
+        return passes
+
+    def passes_row(self, row: int) -> bool:
+        """The same for one row."""
+        self._refresh()
+        for domains in (*self._apart, *self._against):
+            domain = domains.ids.item(row)
+            if domain and domains.sums.item(domain) > 0:
+                return False
+        near = [(domains, domains.ids.item(row)) for domains in self._near]
+        if not all(domain for _, domain in near):
+            return False
+        return all(domains.sums.item(domain) > 0 for domains, domain in near) or self._alone()
+
+    def rejections(self, view: View) -> list[Rejection]:
+        """The first that fails speaks: affinity, anti-affinity, anti-affinity of others."""
+        self._refresh()
+        found = []
+        left = np.ones(view.size, dtype=np.bool_)
+        for reason, passes in (
+            (AFFINITY, self._drawn(view)),
+            (ANTI_AFFINITY, self._free(self._apart, view)),
+            (EXISTING, self._free(self._against, view)),
+        ):
+            if passes is not None:
+                rejected = left & ~passes
+                left &= passes
+                found.append(Rejection(reason, rejected, unresolvable=reason is AFFINITY))
+        return found
+
+
+def _near(shape: Shape, snapshot: Snapshot) -> tuple[list[Domains], bool]:
+    """Domains of the pods that match every required affinity term, by key; and whether the pod
+    itself does."""
+    if not shape.affinity:
+        return [], False
+    everyone = AllOf(tuple(selected(term, snapshot) for term in shape.affinity))
+    keys = dict.fromkeys(term.topology_key for term in shape.affinity)
+    own = everyone.matches(shape.namespace, dict(shape.labels))
+    return [Domains(everyone, key, snapshot=snapshot) for key in keys], own
+
+
+def _by_key(terms: tuple[PodTerm, ...], snapshot: Snapshot) -> dict[str, list[Selected]]:
+    found: dict[str, list[Selected]] = {}
+    for term in terms:
+        found.setdefault(term.topology_key, []).append(selected(term, snapshot))
+    return found
+
+
+class InterPodScorer(CrossScorer):
+    """Weights of matching terms, summed over domains; 100·(s − min)/(max − min)."""
+
+    name = NAME
+
+    def __init__(
+        self, shape: Shape, basis: Basis, *, args: InterPodArgs, snapshot: Snapshot
+    ) -> None:
+        own: dict[str, list[tuple[int, Selected]]] = {key: [] for key in sorted(basis.drawn)}
+        for sign, terms in ((1, shape.preferred_affinity), (-1, shape.preferred_anti_affinity)):
+            for weighted in terms:
+                pair = sign * weighted.weight, selected(weighted.term, snapshot)
+                own.setdefault(weighted.term.topology_key, []).append(pair)
+        self._domains = [
+            Domains(
+                Preference(tuple(terms), basis.incoming, key, args.hard_weight),
+                key,
+                snapshot=snapshot,
+            )
+            for key, terms in own.items()
+        ]
+
+    @property
+    def idle(self) -> bool:
+        """It adds nothing whatever happens."""
+        return not self._domains
+
+    def over(self, feasible: Bools) -> Scores | None:
+        """None while no pod counts."""
+        raw: Int64s | None = None
+        for domains in self._domains:
+            domains.refresh()
+            if domains.sums.any():
+                part = domains.sums[domains.ids]
+                raw = part if raw is None else raw + part
+        if raw is None:
+            return None
+        limits = np.iinfo(np.int64)
+        highest = int(raw.max(where=feasible, initial=limits.min))
+        lowest = int(raw.min(where=feasible, initial=limits.max))
+        if highest <= lowest:
+            return Scores(raw, np.zeros_like(raw))
+        # Upstream divides before it multiplies, in doubles, and truncates.
+        shares = (raw - lowest) / float(highest - lowest)
+        return Scores(raw, (shares * MAX_SCORE).astype(np.int64))
+
+
+class InterPodAffinity(Plugin):
+    """Filter and score by pod affinity and anti-affinity."""
+
+    name = NAME
+    static = False
+
+    def __init__(self, args: InterPodArgs) -> None:
+        self._args = args
+
+    def basis(self, shape: Shape, snapshot: Snapshot) -> Basis:
+        """Terms of pods on nodes that are about the shape, its own counted as if one of its pods
+        were there already: placing the first must not change it."""
+        incoming = incoming_of(shape, snapshot)
+        against: set[str] = set()
+        drawn: set[str] = set()
+        for term in (*snapshot.kins.terms_for(shape.namespace), *terms_of(shape)):
+            scores = term_weight(term, hard_weight=self._args.hard_weight)
+            wanted = against if term.flavour is Flavour.ANTI else drawn if scores else None
+            key = term.term.topology_key
+            if wanted is not None and key not in wanted and incoming.meant_by(term.term):
+                wanted.add(key)
+        preferring = bool(shape.preferred_affinity or shape.preferred_anti_affinity)
+        if self._args.ignore_existing and not preferring:
+            drawn.clear()
+        selects = any(term.term.namespace_selector for term in terms_of(shape))
+        version = snapshot.kind_version(NAMESPACE) if selects else 0
+        return Basis(frozenset(against), frozenset(drawn), incoming, version)
+
+    def filter(self, shape: Shape, snapshot: Snapshot) -> Filter | None:
+        """None when no required term is about the shape, nor is it about others."""
+        found = InterPodFilter(shape, self.basis(shape, snapshot), snapshot)
+        return None if found.idle else found
+
+    def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:
+        """None when no term scores."""
+        basis = self.basis(shape, snapshot)
+        found = InterPodScorer(shape, basis, args=self._args, snapshot=snapshot)
+        return None if found.idle else found

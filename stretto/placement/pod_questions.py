@@ -1,0 +1,189 @@
+"""What spread and inter-pod affinity ask about pods, as questions that tallies answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from stretto.model.selector import requirements_match
+from stretto.model.shape import PodTerm, Requirement, Shape
+from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.delta import NAMESPACE, decode_labels
+from stretto.snapshot.kins import Flavour, Kin, Term
+
+_NAME_LABEL = "kubernetes.io/metadata.name"
+Selector = tuple[Requirement, ...] | None
+
+
+@dataclass(frozen=True)
+class Spreading:
+    """Pods of a namespace under a selector, without those that are being deleted.
+
+    An empty selector counts nobody (podtopologyspread/common.go countPodsMatchSelector).
+    """
+
+    namespace: str
+    selector: Selector
+
+    @property
+    def namespaces(self) -> Iterable[str]:
+        """Only this one."""
+        return (self.namespace,)
+
+    def weight(self, kin: Kin) -> int:
+        """1 for pods that are counted."""
+        if not self.selector or kin.terminating or kin.namespace != self.namespace:
+            return 0
+        return int(requirements_match(self.selector, kin.labels))
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Pods that a term of the pod at hand is about, its namespaces resolved to names."""
+
+    namespaces: frozenset[str] | None
+    """None: all."""
+    selector: Selector
+
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether the term is about a pod."""
+        inside = self.namespaces is None or namespace in self.namespaces
+        return inside and requirements_match(self.selector, labels)
+
+
+@dataclass(frozen=True)
+class AllOf:
+    """Pods that every one of some terms is about."""
+
+    terms: tuple[Selected, ...]
+
+    @property
+    def namespaces(self) -> frozenset[str] | None:
+        """Where to look."""
+        return self.terms[0].namespaces
+
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether every term is about a pod."""
+        return all(term.matches(namespace, labels) for term in self.terms)
+
+    def weight(self, kin: Kin) -> int:
+        """1 for pods that match."""
+        return int(self.matches(kin.namespace, kin.labels))
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """Pods that one or more of some terms are about."""
+
+    terms: tuple[Selected, ...]
+
+    @property
+    def namespaces(self) -> frozenset[str] | None:
+        """Where to look."""
+        found: frozenset[str] = frozenset()
+        for term in self.terms:
+            if term.namespaces is None:
+                return None
+            found |= term.namespaces
+        return found
+
+    def weight(self, kin: Kin) -> int:
+        """How many terms are about a pod."""
+        return sum(term.matches(kin.namespace, kin.labels) for term in self.terms)
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """What other pods' terms see of the pod at hand."""
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...]
+    namespace_labels: tuple[tuple[str, str], ...]
+
+    def meant_by(self, term: PodTerm) -> bool:
+        """Whether a term of another pod is about it (framework AffinityTerm.Matches)."""
+        return self._inside(term) and requirements_match(term.selector, dict(self.labels))
+
+    def _inside(self, term: PodTerm) -> bool:
+        if self.namespace in term.namespaces:
+            return True
+        selector = term.namespace_selector
+        return selector is not None and requirements_match(selector, dict(self.namespace_labels))
+
+
+@dataclass(frozen=True)
+class Against:
+    """Pods whose required anti-affinity over one key is about the pod at hand."""
+
+    incoming: Incoming
+    topology_key: str
+    namespaces = None
+
+    def weight(self, kin: Kin) -> int:
+        """How many terms of a pod are."""
+        return sum(
+            term.flavour is Flavour.ANTI
+            and term.term.topology_key == self.topology_key
+            and self.incoming.meant_by(term.term)
+            for term in kin.terms
+        )
+
+
+@dataclass(frozen=True)
+class Preference:
+    """What a pod adds to its domain's score over one key: by the terms of the pod at hand that are
+    about it, and by its own terms that are about the pod at hand."""
+
+    own: tuple[tuple[int, Selected], ...]
+    """(weight, negative for anti-affinity; who it is about)."""
+    incoming: Incoming | None
+    """None: terms of others do not count."""
+    topology_key: str
+    hard_weight: int
+    """Weight of a required affinity term of another pod."""
+    namespaces = None
+
+    def weight(self, kin: Kin) -> int:
+        """The sum over terms of both sides."""
+        found = sum(weight for weight, term in self.own if term.matches(kin.namespace, kin.labels))
+        for term in kin.terms if self.incoming is not None else ():
+            weight = term_weight(term, hard_weight=self.hard_weight)
+            if weight and term.term.topology_key == self.topology_key:
+                found += weight * self.incoming.meant_by(term.term)  # type: ignore[union-attr]
+        return found
+
+
+def term_weight(term: Term, *, hard_weight: int) -> int:
+    """What a term of a pod on a node is worth to the pods that it is about."""
+    match term.flavour:
+        case Flavour.AFFINITY:
+            return hard_weight
+        case Flavour.PREFERRED:
+            return term.weight
+        case Flavour.PREFERRED_ANTI:
+            return -term.weight
+    return 0
+
+
+def selected(term: PodTerm, snapshot: Snapshot) -> Selected:
+    """A term of the pod at hand with its namespace selector resolved to names
+    (interpodaffinity/plugin.go mergeAffinityTermNamespacesIfNotEmpty)."""
+    names = frozenset(term.namespaces)
+    if term.namespace_selector is None:
+        return Selected(names, term.selector)
+    if not term.namespace_selector:
+        return Selected(None, term.selector)
+    namespaces = snapshot.objects(NAMESPACE)
+    matching = {
+        name
+        for name, payload in namespaces.items()
+        if requirements_match(term.namespace_selector, decode_labels(payload))
+    }
+    return Selected(names | matching, term.selector)
+
+
+def incoming_of(shape: Shape, snapshot: Snapshot) -> Incoming:
+    """A shape as other pods' terms see it."""
+    payload = snapshot.object_payload(NAMESPACE, shape.namespace)
+    labels = {_NAME_LABEL: shape.namespace} if payload is None else decode_labels(payload)
+    return Incoming(shape.namespace, shape.labels, tuple(sorted(labels.items())))

@@ -1,0 +1,235 @@
+"""Kins: pods that no label selector and no affinity term can tell apart, and where they are.
+
+Spread and inter-pod affinity count pods that match something: a selector, a list of terms, or pods
+whose own terms match the pod at hand. What matches depends on a pod's *kin* alone (namespace,
+labels, affinity terms, whether it is being deleted), so each question is put once to each kin, and
+its answer, a weight, is added to the row's count with every pod of that kin that comes or goes
+(:class:`~stretto.snapshot.tallies.Tally`).
+
+A kin knows on which rows its pods are, tentative ones too: a new tally is counted from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
+
+from stretto.model.shape import PodTerm, Shape
+
+if TYPE_CHECKING:
+    from stretto.snapshot.tallies import Tally
+
+_IDLE = 1024
+"""Kins without pods that stay enrolled at most, before a sweep."""
+
+
+class Flavour(IntEnum):
+    """What a pod affinity term of a pod says."""
+
+    ANTI = 0
+    """Required anti-affinity."""
+    AFFINITY = 1
+    """Required affinity."""
+    PREFERRED = 2
+    PREFERRED_ANTI = 3
+
+
+class Term(NamedTuple):
+    """A term with what it says; ``weight`` 1..100 of preferred ones, else 0."""
+
+    flavour: Flavour
+    weight: int
+    term: PodTerm
+
+
+def terms_of(shape: Shape) -> tuple[Term, ...]:
+    """Every pod affinity term of a shape."""
+    return (
+        *(Term(Flavour.ANTI, 0, term) for term in shape.anti_affinity),
+        *(Term(Flavour.AFFINITY, 0, term) for term in shape.affinity),
+        *(Term(Flavour.PREFERRED, w.weight, w.term) for w in shape.preferred_affinity),
+        *(Term(Flavour.PREFERRED_ANTI, w.weight, w.term) for w in shape.preferred_anti_affinity),
+    )
+
+
+class _Identity(NamedTuple):
+    namespace: str
+    labels: tuple[tuple[str, str], ...]
+    terminating: bool
+    terms: tuple[Term, ...]
+
+
+class Kin:
+    """See the module docstring."""
+
+    __slots__ = ("__dict__", "__weakref__", "enrolled", "identity", "rows", "table", "tallies")
+
+    def __init__(self, identity: _Identity, table: KinTable) -> None:
+        self.identity = identity
+        self.table = table
+        self.rows: dict[int, int] = {}
+        """Pods by row."""
+        self.tallies: list[tuple[Tally, int]] = []
+        """Tallies that its pods count in, with the weight of one."""
+        self.enrolled = False
+        """Its tallies are kept up to date."""
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of its pods."""
+        return self.identity.namespace
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Affinity terms of its pods."""
+        return self.identity.terms
+
+    @property
+    def terminating(self) -> bool:
+        """Its pods are being deleted."""
+        return self.identity.terminating
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Labels under the keys that selectors read."""
+        return dict(self.identity.labels)
+
+    def shift(self, row: int, by: int) -> None:
+        """``by`` more (or fewer) pods on a row."""
+        rows = self.rows
+        if not rows:
+            self.table.woken(self)
+        left = rows.get(row, 0) + by
+        if left:
+            rows[row] = left
+        else:
+            rows.pop(row, None)
+        for tally, weight in self.tallies:
+            tally.shift(row, weight * by)
+        if not rows:
+            self.table.emptied(self)
+
+
+class KinTable:
+    """The kins of a snapshot, and the distinct terms of those that have pods."""
+
+    def __init__(self) -> None:
+        self._kins: WeakValueDictionary[_Identity, Kin] = WeakValueDictionary()
+        self._enrolled: dict[str, dict[Kin, None]] = {}
+        """By namespace."""
+        self._idle = 0
+        self._terms: dict[str, dict[Term, int]] = {}
+        """Distinct terms of kins with pods, by namespace they name; "": of any that a selector of
+        namespaces matches. With the number of kins that have them."""
+        self.terms_version = 0
+        """Grows when a distinct term appears or disappears."""
+        self._promised: dict[Kin, int] = {}
+        """Kins of nominated pods, with how many there are."""
+        self.tallies: list[Tally] = []
+        """Live tallies; kept by the tally table."""
+
+    def of(self, shape: Shape) -> Kin:
+        """The kin of a shape's pods."""
+        identity = _Identity(shape.namespace, shape.labels, shape.terminating, terms_of(shape))
+        found = self._kins.get(identity)
+        if found is None:
+            found = self._kins[identity] = Kin(identity, self)
+        return found
+
+    def enrolled(self, namespaces: Iterable[str] | None) -> Iterator[Kin]:
+        """Kins of some namespaces, or of all, that may have pods."""
+        for namespace in self._enrolled if namespaces is None else namespaces:
+            yield from self._enrolled.get(namespace, ())
+
+    def terms_for(self, namespace: str) -> Iterator[Term]:
+        """Distinct terms on pods that may be about pods of a namespace; those with a selector of
+        namespaces come whether or not it matches."""
+        yield from self._terms.get(namespace, ())
+        yield from self._terms.get("", ())
+
+    def woken(self, kin: Kin) -> None:
+        """A kin is about to have its first pod."""
+        if kin.enrolled:
+            self._idle -= 1
+        else:
+            kin.enrolled = True
+            self._enrolled.setdefault(kin.namespace, {})[kin] = None
+            for tally in self.tallies:
+                tally.admit(kin)
+        self._count_terms(kin, 1)
+
+    def emptied(self, kin: Kin) -> None:
+        """A kin has lost its last pod. It stays enrolled for a while: pods of a Deployment come and
+        go."""
+        self._idle += 1
+        self._count_terms(kin, -1)
+        if self._idle > _IDLE:
+            self._sweep()
+
+    def promise(self, shape: Shape, by: int) -> None:
+        """``by`` more (or fewer) pods are nominated: filters count them for the length of a
+        question, so their terms must be known beforehand."""
+        kin = self.of(shape)
+        left = self._promised.pop(kin, 0) + by
+        assert left >= 0, "a nomination was taken back more often than made"
+        if left:
+            self._promised[kin] = left
+        if left == (1 if by > 0 else 0):
+            self._count_terms(kin, by)
+
+    def _count_terms(self, kin: Kin, by: int) -> None:
+        for term in kin.terms:
+            for place in _places(term):
+                terms = self._terms.setdefault(place, {})
+                left = terms.get(term, 0) + by
+                if left == by or not left:
+                    self.terms_version += 1
+                if left:
+                    terms[term] = left
+                else:
+                    del terms[term]
+                    if not terms:
+                        del self._terms[place]
+
+    def _sweep(self) -> None:
+        for namespace, kins in list(self._enrolled.items()):
+            kept = {kin: None for kin in kins if kin.rows}
+            for kin in kins:
+                if not kin.rows:
+                    kin.enrolled = False
+                    for tally, _ in kin.tallies:
+                        tally.dismiss(kin)
+                    kin.tallies = []
+            if kept:
+                self._enrolled[namespace] = kept
+            else:
+                del self._enrolled[namespace]
+        self._idle = 0
+
+    def clear(self, row: int) -> None:
+        """Forget the pods of a row."""
+        for kin in [kin for kin in self.enrolled(None) if row in kin.rows]:
+            kin.shift(row, -kin.rows[row])
+
+    def validate(self) -> None:
+        """Assert that enrolled kins, their terms and every tally agree; O(everything)."""
+        terms: dict[str, dict[Term, int]] = {}
+        for kin in self._kins.values():
+            assert kin.enrolled or not kin.rows
+            assert all(kin.rows.values())
+            for term in kin.terms * (bool(kin.rows) + (kin in self._promised)):
+                for place in _places(term):
+                    counts = terms.setdefault(place, {})
+                    counts[term] = counts.get(term, 0) + 1
+        assert terms == self._terms
+        for tally in self.tallies:
+            tally.validate(self.enrolled(None))
+
+
+def _places(term: Term) -> set[str]:
+    """Where a term is kept: under the namespaces it names, and "" if it selects some."""
+    selects = term.term.namespace_selector is not None
+    return {*term.term.namespaces, ""} if selects else set(term.term.namespaces)
