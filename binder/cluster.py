@@ -22,6 +22,7 @@ from stretto.model.unit import NodeId, Version
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import (
     ANTI_AFFINITY_TERM,
+    API_SERVED,
     LABEL_KEYS,
     NAMESPACE,
     Delta,
@@ -88,6 +89,8 @@ class Cluster:
         self._uid_of_name: dict[str, str] = {}
         self._shapes: list[Shape] = []
         self._shape_ids: dict[bytes, int] = {}
+        self._payloads: dict[tuple[str, str], bytes] = {}
+        """What :meth:`object_seen` was told last, by (kind, key)."""
         self._terms: dict[str, tuple[PodTerm, int]] = {}
         """Required anti-affinity terms of placed pods by digest, with how many pods have them."""
         self._waiting: dict[str, dict[str, Shape]] = {}
@@ -265,6 +268,20 @@ class Cluster:
     def namespace_gone(self, name: str) -> None:
         """A namespace was deleted."""
         self._object(NAMESPACE, name, None)
+
+    def object_seen(self, kind: str, key: str, payload: bytes | None) -> None:
+        """An object that plugins read is as ``payload`` says; None: there is none."""
+        if self._payloads.get((kind, key)) == payload:
+            return
+        if payload is None:
+            del self._payloads[kind, key]
+        else:
+            self._payloads[kind, key] = payload
+        self._object(kind, key, payload)
+
+    def api_served(self, api: str) -> None:
+        """The API server serves an optional API."""
+        self.object_seen(API_SERVED, api, b"")
 
     def _object(self, kind: str, key: str, payload: bytes | None) -> None:
         version = self._sequence + 1

@@ -35,6 +35,7 @@ from stretto.model.unit import (
     Verdict,
     VerdictKind,
 )
+from stretto.placement.gang import Topologies
 from stretto.placement.kernel import Kernel, UnknownProfileError
 
 
@@ -142,6 +143,7 @@ class Committer:
         self.withdrawn: dict[str, None] = {}
         """Uids that the dispatcher has withdrawn, the newest last; bounded."""
         self._holders = holders
+        self._topologies = Topologies(cluster.snapshot)
         """Pods that hold a reservation, by uid."""
         self._answered: dict[UnitId, Verdict] = {}
         """The last verdict a unit got, until its outcome is acknowledged."""
@@ -228,6 +230,8 @@ class Committer:
                 break
             self.cluster.snapshot.add_pod(shape, row)
             rows.append(row)
+        if cause is Cause.NONE and not self._topologies.agree(incoming.shapes[0].group, rows):
+            cause = Cause.NODE_CHANGED
         if cause is not Cause.NONE:
             for shape, row in zip(incoming.shapes, rows, strict=False):
                 self.cluster.snapshot.remove_pod(shape, row)

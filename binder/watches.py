@@ -12,7 +12,9 @@ import msgspec
 
 from binder.bindings import Binding
 from binder.cluster import PodFacts
+from binder.kinds import KINDS
 from binder.machine import Machine
+from binder.object_watches import ObjectWatch
 from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
@@ -59,7 +61,17 @@ class Watches:
         """Bound pods that cannot be read → the uid of their node."""
         self.synced = asyncio.Event()
         """All first lists are complete."""
-        self._unsynced = 3
+        self._objects = [
+            ObjectWatch(
+                kind,
+                client=client,
+                cluster=machine.cluster,
+                changed=changed,
+                synced=self._one_synced,
+            )
+            for kind in KINDS
+        ]
+        self._unsynced = 3 + len(self._objects)
         self._nodes: Reflector[Node] = Reflector(client, "/api/v1/nodes", kind=Node)
         self._pods: Reflector[Pod] = Reflector(
             client, "/api/v1/pods", kind=Pod, params={"fieldSelector": BOUND_PODS}
@@ -72,12 +84,14 @@ class Watches:
     def healthy(self) -> bool:
         """Every watch is heard, so that memory is not old."""
         reflectors = (self._nodes, self._pods, self._namespaces)
-        return self.silence_s() < MAX_SILENCE_S and not any(r.problem for r in reflectors)
+        heard = self.silence_s() < MAX_SILENCE_S and not any(r.problem for r in reflectors)
+        return heard and all(watch.healthy for watch in self._objects)
 
     def silence_s(self) -> float:
         """Seconds since the quietest watch was heard."""
         reflectors = (self._nodes, self._pods, self._namespaces)
-        return time.monotonic() - min(reflector.heard_at for reflector in reflectors)
+        heard = [reflector.heard_at for reflector in reflectors]
+        return time.monotonic() - min(*heard, *(watch.heard_at() for watch in self._objects))
 
     async def run(self) -> None:
         """Watch until cancelled, once :attr:`begin` is set."""
@@ -86,6 +100,13 @@ class Watches:
             group.create_task(self._follow(self._nodes, self._node))
             group.create_task(self._follow(self._pods, self._pod))
             group.create_task(self._follow(self._namespaces, self._namespace))
+            for watch in self._objects:
+                group.create_task(watch.run())
+
+    def _one_synced(self) -> None:
+        self._unsynced -= 1
+        if not self._unsynced:
+            self.synced.set()
 
     async def _follow(self, reflector: Reflector, take: Callable[[Event], None]) -> None:  # type: ignore[type-arg]
         first = True
@@ -94,9 +115,7 @@ class Watches:
                 if event.kind is EventKind.SYNCED:
                     if first:
                         first = False
-                        self._unsynced -= 1
-                        if not self._unsynced:
-                            self.synced.set()
+                        self._one_synced()
                 elif event.kind is EventKind.UNREADABLE:
                     logger.warning("%s %s: %s", event.namespace, event.name, event.problem)
                 else:

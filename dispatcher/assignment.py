@@ -87,19 +87,27 @@ class Assignment:
                 best = shard
         return best
 
-    def assign(self, *, shard: ShardRecord, records: list[PodRecord], now: float) -> Batch:
-        """Note that a shard is sent these records, whose attempt numbers are set."""
+    def assign(
+        self,
+        *,
+        shard: ShardRecord,
+        records: list[PodRecord],
+        shapes: Iterable[ShapeRecord],
+        now: float,
+    ) -> Batch:
+        """Note that a shard is sent these records, whose attempt numbers are set; ``shapes`` are
+        those of all members."""
         shard.credits -= len(records)
         shard.batches += 1
-        shapes = []
-        for record in records:
-            shape = record.shape
+        new = []
+        for shape in shapes:
             if shape.number not in shard.known:
                 shard.known.add(shape.number)
-                shapes.append(shape)
+                new.append(shape)
+        for record in records:
             shard.held.pop(record.uid, None)
             shard.held[record.uid] = (record.attempt, shard.batches, now)
-        return Batch(shard=shard, records=records, shapes=shapes)
+        return Batch(shard=shard, records=records, shapes=new)
 
     def settle(self, *, stream: int, unit: str, attempt: int) -> None:
         """A shard no longer holds an attempt at a unit."""

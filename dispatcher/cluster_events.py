@@ -11,15 +11,17 @@ from collections.abc import Iterator
 
 import msgspec
 
+from stretto.model.groups import LEGACY_API, POD_GROUP, GroupRow, decode_group
 from stretto.model.shape import Shape
 from stretto.placement.events import ASSIGNED_POD, NODE, Action, ClusterEvent
 from stretto.rpc.errors import WireError
-from stretto.snapshot.delta import LABEL_KEYS, Delta, NodeRow, ObjectRow
+from stretto.snapshot.delta import API_SERVED, LABEL_KEYS, Delta, NodeRow, ObjectRow
+from stretto.snapshot.group_rows import GroupRows
 from stretto.snapshot.kins import KinTable
 from stretto.snapshot.pods import ShapeTable
 from stretto.snapshot.resources import ResourceTable
 
-_QUIET = frozenset({LABEL_KEYS})
+_QUIET = frozenset({API_SERVED, LABEL_KEYS})
 """Kinds of the log that are our own bookkeeping and wake nobody."""
 
 
@@ -31,6 +33,22 @@ class EventSource:
         """Node number → (definition without images, frozen)."""
         self._shapes = ShapeTable(ResourceTable(capacity=1), KinTable())
         self._objects: set[tuple[str, str]] = set()
+        self._group_nodes = GroupRows()
+        """Members of pod groups by node number."""
+        self._groups: dict[str, GroupRow] = {}
+        self._touched: set[str] = set()
+        """Groups whose object or count changed since they were taken."""
+        self.legacy_groups = False
+        """Whether the API server serves scheduler-plugins' groups."""
+
+    def take_groups(self) -> list[tuple[str, GroupRow | None, int]]:
+        """(namespace/name, object, members on nodes) of the groups that changed since the last
+        call."""
+        touched, self._touched = self._touched, set()
+        return [
+            (key, self._groups.get(key), sum(self._group_nodes.of(key).values()))
+            for key in sorted(touched)
+        ]
 
     def learn(self, delta: Delta) -> None:
         """Take a piece of a full state: what it shows was there before."""
@@ -55,15 +73,21 @@ class EventSource:
             yield from _node_events(known, row, frozen=change.frozen)
         yield from self._pod_events(delta)
         for node_id in delta.removed_nodes:
+            self._touched.update(self._group_nodes.clear(node_id))
             gone = self._nodes.pop(node_id, None)
             if gone is not None:
                 yield ClusterEvent(NODE, Action.DELETE, old_node=gone[0])
         for item in delta.objects:
+            if item.kind == API_SERVED and item.key == LEGACY_API:
+                self.legacy_groups = not item.removed
+            if item.kind == POD_GROUP:
+                self._group_object(item)
             if item.kind not in _QUIET:
                 yield self._object_event(item)
 
     def _pod_events(self, delta: Delta) -> Iterator[ClusterEvent]:
         """Pods that came and left; the same uid with both signs is an update."""
+        self._count_groups(delta)
         if delta.pod_count:
             return
         left: dict[str, int] = {}
@@ -79,6 +103,26 @@ class EventSource:
             yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(shape))
         for shape in sorted({shape for uid, shape in came.items() if uid not in left}):
             yield ClusterEvent(ASSIGNED_POD, Action.ADD, new_pod=self._shape(shape))
+
+    def _count_groups(self, delta: Delta) -> None:
+        counts = delta.pod_count
+        for i, sign in enumerate(delta.pod_sign):
+            usage = self._shapes.usage(delta.pod_shape[i]) if sign else None
+            if usage is not None and usage.group and delta.pod_node[i] in self._nodes:
+                count = counts[i] if counts else 1
+                self._group_nodes.shift(usage.group, delta.pod_node[i], sign * count)
+                self._touched.add(usage.group)
+
+    def _group_object(self, item: ObjectRow) -> None:
+        """Raises WireError when the payload is something else."""
+        self._touched.add(item.key)
+        if item.removed:
+            self._groups.pop(item.key, None)
+            return
+        try:
+            self._groups[item.key] = decode_group(item.payload)
+        except msgspec.MsgspecError as error:
+            raise WireError(f"ObjectRow.payload of {item.kind} {item.key}: {error}") from None
 
     def _pod_update(self, old: int, new: int) -> Iterator[ClusterEvent]:
         before, after = self._shape(old), self._shape(new)

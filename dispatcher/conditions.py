@@ -21,7 +21,7 @@ from dispatcher.queue import Queue
 from dispatcher.shapes import Mode, ShapeRecord
 
 PATCH_TRIES = 3
-WAITING_PLACES = (Place.WAITING, Place.BACKOFF, Place.REFUSED)
+WAITING_PLACES = (Place.WAITING, Place.BACKOFF, Place.REFUSED, Place.GROUPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,11 +91,20 @@ class FollowClient:
         version = Version(delta.epoch, delta.sequence)
         machine.label_keys(self._label_keys, now)
         if message.kind is FollowKind.FULL_END:
+            self._groups(anew=True)
             machine.events([ANYTHING], version=version, now=now)
         elif message.kind is FollowKind.DELTA:
             machine.events(self._source.events(delta), version=version, now=now)
+            self._groups()
         self.version = version
         self._core.changed()
+
+    def _groups(self, *, anew: bool = False) -> None:
+        """Tell what the log shows of pod groups; ``anew``: of all there are."""
+        self._core.machine.groups.legacy_served(self._source.legacy_groups)
+        groups = self._source.take_groups()
+        if groups or anew:
+            self._core.machine.group_states(groups, anew=anew)
 
     def _request(self) -> FollowRequest:
         return FollowRequest(self._name, self.version.epoch, self.version.sequence)

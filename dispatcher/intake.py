@@ -10,6 +10,7 @@ that is still on its way would bring the pod back as a new one.
 from __future__ import annotations
 
 from dispatcher.conditions import ConditionLane
+from dispatcher.groups import Groups
 from dispatcher.outcomes import Outcomes
 from dispatcher.pods import Place, PodRecord, PodSeen, PodTable, State
 from dispatcher.queue import Queue
@@ -30,6 +31,7 @@ class Intake:
         queue: Queue,
         lane: ConditionLane,
         outcomes: Outcomes,
+        groups: Groups,
         statistics: Statistics,
     ) -> None:
         self._pods = pods
@@ -37,6 +39,7 @@ class Intake:
         self._queue = queue
         self._lane = lane
         self._outcomes = outcomes
+        self._groups = groups
         self._statistics = statistics
         self.owned: set[str] = set()
         """Pods that the Binder owned when we started and that the list has not shown yet."""
@@ -78,6 +81,7 @@ class Intake:
         """Forget a pod; whoever works on it is told if ``withdraw``."""
         if withdraw and record.place in WITH_OTHERS:
             self.withdrawals.append(record.uid)
+        self._groups.leave(record)
         self._queue.discard(record)
         self._outcomes.refused.pop(record.uid, None)
         self._pods.remove(record)
@@ -110,6 +114,8 @@ class Intake:
             for name in seen.shape.unbuilt_soft:
                 count = self._statistics.unbuilt_soft.get(name, 0)
                 self._statistics.unbuilt_soft[name] = count + 1
+        if seen.group:
+            self._groups.join(record, seen.group)
         if seen.gated:
             self._statistics.came_in(State.GATED, "UnscheduledPodAdd")
         elif seen.uid in self.owned:
@@ -127,6 +133,7 @@ class Intake:
             record.condition = seen.condition
         record.generation = seen.generation
         record.labels = seen.labels
+        self._groups.join(record, seen.group)
         self._reshape(record, self._shape_of(seen), now)
         if seen.shape is not None:
             self._reshape(record, self._shapes.project(record), now)

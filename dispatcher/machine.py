@@ -18,14 +18,16 @@ from dataclasses import dataclass, field
 import msgspec
 
 from dispatcher.conditions import ConditionLane, LaneLimits, PatchOrder, PatchResult
+from dispatcher.groups import Groups
 from dispatcher.intake import Intake
 from dispatcher.outcomes import OutcomeLimits, Outcomes
-from dispatcher.pods import Place, PodRecord, PodSeen, PodTable, State
+from dispatcher.pods import Condition, Place, PodRecord, PodSeen, PodTable, State
 from dispatcher.queue import Queue, QueueLimits
 from dispatcher.shapes import Mode, ShapeTable
 from dispatcher.shard_side import Note, Send, ShardLimits, ShardSide
 from dispatcher.statistics import Statistics
-from stretto.model.unit import Outcome, OutcomeKind, Version
+from stretto.model.groups import GroupRow
+from stretto.model.unit import Cause, Outcome, OutcomeKind, Version
 from stretto.placement.events import ASSIGNED_POD, NODE, ClusterEvent
 
 
@@ -50,6 +52,10 @@ class Requests(msgspec.Struct, frozen=True):
     acknowledged: int
 
 
+WHOLE_UNIT = (OutcomeKind.CONFLICT, OutcomeKind.GONE, OutcomeKind.REFUSED)
+"""Outcomes after which the Binder holds no member of the unit."""
+
+
 def _quiet(_unit: str, _event: str, _text: str) -> None:
     """Tell no story."""
 
@@ -68,7 +74,13 @@ class Machine:
         self.statistics = statistics or Statistics()
         self.pods = PodTable()
         self.shapes = ShapeTable()
-        self.queue = Queue(pods=self.pods, limits=self.limits.queue, statistics=self.statistics)
+        self.groups = Groups(pods=self.pods, shapes=self.shapes)
+        self.queue = Queue(
+            pods=self.pods,
+            groups=self.groups,
+            limits=self.limits.queue,
+            statistics=self.statistics,
+        )
         self.lane = ConditionLane(queue=self.queue, limits=self.limits.lane)
         self.outcomes = Outcomes(
             pods=self.pods,
@@ -84,12 +96,14 @@ class Machine:
             queue=self.queue,
             lane=self.lane,
             outcomes=self.outcomes,
+            groups=self.groups,
             statistics=self.statistics,
         )
         self.shards = ShardSide(
             pods=self.pods,
             shapes=self.shapes,
             queue=self.queue,
+            groups=self.groups,
             lane=self.lane,
             limits=self.limits.shards,
             backoff=self.limits.queue,
@@ -146,6 +160,17 @@ class Machine:
                 del self.outcomes.refused[record.uid]
                 self.intake.enqueue(record, event=objects[0].label, now=now)
 
+    def group_states(
+        self, states: Sequence[tuple[str, GroupRow | None, int]], *, anew: bool
+    ) -> None:
+        """The log shows (namespace/name, object, members on nodes) of groups; of all that it
+        knows, if it was read ``anew``."""
+        for key, row, assigned in states:
+            self.groups.define(key, row)
+            self.groups.count(key, assigned)
+        if anew:
+            self.groups.forget_others(frozenset(key for key, _, _ in states))
+
     def label_keys(self, keys: tuple[str, ...], now: float) -> None:
         """The set of label keys that selectors read, as the log has it now."""
         if keys != self.shapes.label_keys:
@@ -178,6 +203,11 @@ class Machine:
             self.acknowledged = (epoch, last)
 
     def _apply(self, record: PodRecord, outcome: Outcome, *, epoch: int, now: float) -> None:
+        whole = self.groups.leads(record) and not outcome.members
+        if whole and outcome.kind in WHOLE_UNIT:
+            self.groups.unit_lost(record, now)
+            if outcome.kind is not OutcomeKind.CONFLICT:
+                outcome = self._gang_refused(record, outcome)
         counted = self.outcomes.apply(record, outcome, epoch=epoch, now=now)
         kind = outcome.kind.name.lower()
         if outcome.kind is OutcomeKind.BOUND:
@@ -186,6 +216,14 @@ class Machine:
             late = "" if counted else " (of an attempt that no longer counts)"
             cause = outcome.cause.name.lower()
             self._note(record.uid, kind, f"{outcome.detail or cause}{late}")
+
+    def _gang_refused(self, lead: PodRecord, outcome: Outcome) -> Outcome:
+        """A member is gone, or refused as it is: the watch will show what became of it, and the
+        others are decided again then."""
+        if outcome.kind is OutcomeKind.REFUSED:
+            for record in self.groups.unit_of(lead):
+                self.lane.tell(record, Condition("Unschedulable", outcome.detail))
+        return msgspec.structs.replace(outcome, kind=OutcomeKind.CONFLICT, cause=Cause.POD_CHANGED)
 
     def owned_set(
         self,
@@ -215,7 +253,7 @@ class Machine:
             if uid not in owned:
                 if record.place is Place.OWNED:
                     self._orphan(record, now)
-            elif record.place in (Place.WAITING, Place.BACKOFF):
+            elif record.place in (Place.WAITING, Place.BACKOFF, Place.GROUPED):
                 self.queue.discard(record)
                 self.pods.move(record, Place.OWNED, now)
         if not self._owned_known:
@@ -242,6 +280,7 @@ class Machine:
 
     def dispatch(self, now: float) -> list[Send]:
         """Units for shards, as far as there are units and credits."""
+        self.groups.refresh(queue=self.queue, lane=self.lane, now=now)
         return self.shards.dispatch(now) if self.open() else []
 
     def patches(self, now: float) -> list[PatchOrder]:
@@ -263,6 +302,8 @@ class Machine:
         record = self.lane.reply(
             uid, result, resource_version=resource_version, now=now, pause_s=pause_s
         )
+        if record is not None and record.group is not None:
+            record = record.group.lead
         if record is not None and record.place is Place.PATCHING:
             self.queue.requeue_front(record, now)
 
@@ -299,7 +340,8 @@ class Machine:
     def validate(self) -> None:
         """Check the invariants between all parts."""
         self.pods.validate()
-        self.shapes.validate(self.pods.records.values())
+        self.shapes.validate(self.pods.records.values(), held=self.groups.lines())
+        self.groups.validate()
         self.queue.validate()
         self.shards.assignment.validate(self.pods.records.values())
         for uid, record in self.outcomes.refused.items():
@@ -318,6 +360,7 @@ _PLACE_STATES = {
     Place.DISPATCHED: State.DISPATCHED,
     Place.OWNED: State.OWNED,
     Place.SETTLED: State.SETTLED,
+    Place.GROUPED: State.INCOMPLETE,
 }
 _MODE_STATES = {
     Mode.OPEN: State.ACTIVE,

@@ -21,6 +21,7 @@ from stretto.model.unit import PodUid, Version
 
 if TYPE_CHECKING:
     from dispatcher.assignment import ShardRecord
+    from dispatcher.groups import GroupRecord
     from dispatcher.shapes import ShapeRecord
 
 NO_VERSION = Version(0, 0)
@@ -48,8 +49,14 @@ class Place(enum.IntEnum):
     """The Binder has given a verdict or owns it; its outcome decides."""
     SETTLED = 7
     """Bound or gone by the Binder's word; the watch has not said so yet."""
-    FORGOTTEN = 8
+    GROUPED = 8
+    """With its group: waits until enough members are there, or for the decision on the group."""
+    FORGOTTEN = 9
     """No longer ours; only those who still hold a reference (a patch in flight) can see this."""
+
+
+AWAITING = frozenset({Place.OWNED, Place.SETTLED})
+"""Places in which the next word is the Binder's."""
 
 
 class State(enum.StrEnum):
@@ -64,6 +71,8 @@ class State(enum.StrEnum):
     DISPATCHED = "dispatched"
     OWNED = "owned"
     SETTLED = "settled"
+    INCOMPLETE = "incomplete"
+    """With a pod group that is not placed yet; upstream's name of that queue."""
 
 
 class Condition(NamedTuple):
@@ -93,6 +102,8 @@ class PodSeen(msgspec.Struct, gc=False):
     """Being deleted, or in a terminal phase: no longer ours."""
     condition: Condition | None = None
     """PodScheduled=False as it stands in the object, so that a restart does not write it again."""
+    group: str = ""
+    """namespace/name of its pod group."""
 
 
 class PodRecord:
@@ -110,6 +121,7 @@ class PodRecord:
         "errors",
         "first_queued",
         "generation",
+        "group",
         "labels",
         "min_version",
         "name",
@@ -175,6 +187,7 @@ class PodRecord:
         self.dispatched_version = NO_VERSION
         """The minimum version that the current attempt was sent with."""
         self.shard: ShardRecord | None = None
+        self.group: GroupRecord | None = None
         self.backoff_token = 0
         self.patching = False
         """Its condition patch is in flight."""
@@ -214,9 +227,9 @@ class PodTable:
         assert old is not Place.FORGOTTEN, f"{record!r} comes back from the dead"
         self.counts[old] -= 1
         self.counts[place] += 1
-        if old >= Place.OWNED:
+        if old in AWAITING:
             self.awaiting.pop(record.uid, None)
-        if place >= Place.OWNED:
+        if place in AWAITING:
             self.awaiting[record.uid] = record
         record.place = place
         record.since = now
@@ -250,7 +263,7 @@ class PodTable:
         for uid, record in self.records.items():
             assert record.uid == uid, f"{record!r} is filed under {uid}"
             counts[record.place] += 1
-            assert (uid in self.awaiting) == (record.place >= Place.OWNED), f"{record!r} awaiting"
+            assert (uid in self.awaiting) == (record.place in AWAITING), f"{record!r} awaiting"
             out = record.place is Place.DISPATCHED
             assert (record.shard is not None) == out, f"{record!r} shard"
             if record.patching:

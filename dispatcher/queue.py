@@ -23,6 +23,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dispatcher.groups import Groups
 from dispatcher.pods import Place, PodRecord, PodTable, State
 from dispatcher.shapes import Mode, ShapeRecord
 from dispatcher.statistics import Statistics
@@ -58,8 +59,11 @@ class QueueLimits:
 class Queue:
     """Lines of shapes, the heap over them, backoff and parking."""
 
-    def __init__(self, *, pods: PodTable, limits: QueueLimits, statistics: Statistics) -> None:
+    def __init__(
+        self, *, pods: PodTable, groups: Groups, limits: QueueLimits, statistics: Statistics
+    ) -> None:
         self._pods = pods
+        self._groups = groups
         self._limits = limits
         self._statistics = statistics
         self._orders = 0
@@ -82,8 +86,13 @@ class Queue:
         """A pod that was not waiting before joins the line of its shape.
 
         If the shape was woken after its last decision, a newcomer need not wait for its backoff:
-        it is not the one that failed.
+        it is not the one that failed. A member of a gang stays with its group.
         """
+        if not self._groups.takes(record, now):
+            self.add_lead(record, now)
+
+    def add_lead(self, record: PodRecord, now: float) -> None:
+        """:meth:`add` for a pod that stands for itself, or for its group."""
         self._orders += 1
         record.order = self._orders
         self._pods.move(record, Place.WAITING, now)
@@ -102,6 +111,13 @@ class Queue:
         Its shape may have been parked while it was out: then it waits, and has to be told why like
         the others, who were told when that was decided.
         """
+        if self._groups.takes(record, now, front=True):
+            self.left(record)
+        else:
+            self.front_lead(record, now)
+
+    def front_lead(self, record: PodRecord, now: float) -> None:
+        """:meth:`requeue_front` for a pod that stands for itself, or for its group."""
         self._front_orders += 1
         record.order = self._front_orders
         self._pods.move(record, Place.WAITING, now)
@@ -121,6 +137,13 @@ class Queue:
 
     def back_off(self, record: PodRecord, *, now: float, delay: float) -> None:
         """A pod waits on its own account for ``delay`` seconds, then joins its line."""
+        if self._groups.takes(record, now, delay=delay):
+            self.left(record)
+        else:
+            self.back_off_lead(record, now=now, delay=delay)
+
+    def back_off_lead(self, record: PodRecord, *, now: float, delay: float) -> None:
+        """:meth:`back_off` for a pod that stands for itself, or for its group."""
         self._tokens += 1
         record.backoff_token = self._tokens
         self._pods.move(record, Place.BACKOFF, now)
@@ -193,21 +216,25 @@ class Queue:
     def _take_from(
         self, shape: ShapeRecord, *, taken: list[PodRecord], limit: int, now: float
     ) -> bool:
-        """Move pods from a line into ``taken``; True if the batch must end here."""
+        """Move pods from a line into ``taken``; True if the batch must end here.
+
+        Gangs go alone, and so do pods that shards died with.
+        """
         room = min(limit - len(taken), shape.takeable())
         probing = shape.mode is Mode.PROBING
         while room > 0 and len(shape):
             record = shape.pop()
-            if record.patching:
+            if record.patching or (record.group is not None and self._groups.busy(record)):
                 self._pods.move(record, Place.PATCHING, now)
                 continue
-            if record.blamed >= 2 and taken:
+            alone = record.blamed >= 2 or self._groups.leads(record)
+            if alone and taken:
                 shape.push_back(record)
                 return True
             taken.append(record)
             if probing:
                 shape.probes.add(record.uid)
-            if record.blamed >= 2:
+            if alone:
                 return True
             room -= 1
         return False

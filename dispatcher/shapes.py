@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from dispatcher.pods import NO_VERSION, Condition, PodRecord
 from stretto.model.shape import Shape
 from stretto.model.unit import PodUid
+
+GROUP_LINE = b"group:"
+"""What the keys of lines of pod groups begin with."""
 
 
 class Mode(enum.IntEnum):
@@ -187,8 +190,20 @@ class ShapeTable:
 
     def refused(self, text: str) -> ShapeRecord:
         """The record shared by pods that cannot be read for the same reason."""
-        key = b"refused:" + text.encode()
-        return self.by_key.get(key) or self._new(key=key, shape=None, refusal=text)
+        return self._of_key(b"refused:" + text.encode(), shape=None, refusal=text)
+
+    def line_of(self, name: str, member: ShapeRecord) -> ShapeRecord:
+        """The line of a pod group, in which a member of this shape stands for all."""
+        assert member.shape is not None, "a pod that cannot be read leads nobody"
+        key = GROUP_LINE + f"{name}:".encode() + member.shape.digest
+        return self._of_key(key, shape=member.shape, refusal="")
+
+    def own_of(self, record: ShapeRecord) -> ShapeRecord:
+        """The shape's own record, for a pod that stood in the line of its group."""
+        if not record.key.startswith(GROUP_LINE):
+            return record
+        assert record.shape is not None
+        return self.intern(record.shape)
 
     def hold(self, record: ShapeRecord) -> None:
         """Count one more user of a shape."""
@@ -219,9 +234,9 @@ class ShapeTable:
             msgspec.structs.replace(shape, labels=labels, label_keys=self.label_keys)
         )
 
-    def validate(self, records: Iterable[PodRecord]) -> None:
-        """Check counts and lines against all records."""
-        refs: dict[int, int] = {}
+    def validate(self, records: Iterable[PodRecord], *, held: Mapping[int, int]) -> None:
+        """Check counts and lines against all records, and what groups ``held`` besides."""
+        refs: dict[int, int] = dict(held)
         for record in records:
             refs[record.shape.number] = refs.get(record.shape.number, 0) + 1
         for number, shape in self.by_number.items():
@@ -230,6 +245,10 @@ class ShapeTable:
             assert self.by_key[shape.key] is shape
             assert all(uid == record.uid for uid, record in shape.line.items())
         assert set(refs) <= set(self.by_number), "a pod has a shape that was dropped"
+
+    def _of_key(self, key: bytes, *, shape: Shape | None, refusal: str) -> ShapeRecord:
+        record = self.by_key.get(key)
+        return self._new(key=key, shape=shape, refusal=refusal) if record is None else record
 
     def _new(self, *, key: bytes, shape: Shape | None, refusal: str) -> ShapeRecord:
         record = ShapeRecord(number=self._next, key=key, shape=shape, refusal=refusal)

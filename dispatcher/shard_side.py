@@ -13,6 +13,7 @@ import msgspec
 
 from dispatcher.assignment import BATCH_ENOUGH, BATCH_UNITS, Assignment, Batch, ShardRecord
 from dispatcher.conditions import ConditionLane
+from dispatcher.groups import GANG_UNSCHEDULABLE, Groups
 from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
 from dispatcher.queue import Queue, QueueLimits
 from dispatcher.shapes import ShapeTable
@@ -56,6 +57,7 @@ class ShardSide:
         pods: PodTable,
         shapes: ShapeTable,
         queue: Queue,
+        groups: Groups,
         lane: ConditionLane,
         limits: ShardLimits,
         backoff: QueueLimits,
@@ -68,6 +70,7 @@ class ShardSide:
         self._pods = pods
         self._shapes = shapes
         self._queue = queue
+        self._groups = groups
         self._lane = lane
         self._limits = limits
         self._backoff = backoff
@@ -110,6 +113,9 @@ class ShardSide:
             if record is not None:
                 record.blamed = 0
                 self._pods.move(record, Place.OWNED, now)
+                for member in self._groups.members_out(record):
+                    if member.place is Place.GROUPED:
+                        self._pods.move(member, Place.OWNED, now)
 
     def handed_back(self, stream: int, handed: Iterable[HandBack], now: float) -> None:
         """A shard returns units undecided."""
@@ -149,6 +155,8 @@ class ShardSide:
         self._note(record.uid, "unplaceable", answer.diagnosis.message)
         if news:
             self._lane.tell_shape(shape, Condition("Unschedulable", answer.diagnosis.message))
+            for member in self._groups.members_out(record):
+                self._lane.tell(member, Condition("Unschedulable", GANG_UNSCHEDULABLE))
         else:
             self._lane.retell(record)
 
@@ -206,16 +214,23 @@ class ShardSide:
     def _send(self, shard: ShardRecord, records: list[PodRecord], now: float) -> Send:
         for record in records:
             self._attempts += 1
-            record.attempt = self._attempts
-            record.attempts += 1
+            for member in self._groups.unit_of(record):
+                member.attempt = self._attempts
+                member.attempts += 1
+                member.dispatched_at = now
+                record.min_version = max(record.min_version, member.min_version)
             self._pods.move(record, Place.DISPATCHED, now)
             record.shard = shard
-            record.dispatched_at = now
             record.dispatched_version = max(record.min_version, record.shape.min_version)
             self._note(record.uid, "dispatched", f"attempt {record.attempts} at {shard.name}")
         self._statistics.dispatched += len(records)
         self._statistics.batches += 1
-        batch = self.assignment.assign(shard=shard, records=records, now=now)
+        batch = self.assignment.assign(
+            shard=shard,
+            records=records,
+            shapes=(member.shape for lead in records for member in self._groups.unit_of(lead)),
+            now=now,
+        )
         return Send(
             stream=shard.stream,
             shapes=[(s.number, s.shape) for s in batch.shapes if s.shape is not None],
@@ -227,18 +242,15 @@ class ShardSide:
         units = []
         for record in batch.records:
             version = record.dispatched_version
-            member = Member(
-                record.uid,
-                record.namespace,
-                record.name,
-                record.resource_version,
-                record.shape.number,
+            members = tuple(
+                Member(pod.uid, pod.namespace, pod.name, pod.resource_version, pod.shape.number)
+                for pod in self._groups.unit_of(record)
             )
             units.append(
                 Unit(
                     UnitId(record.uid),
                     Attempt(self.epoch, record.attempt),
-                    (member,),
+                    members,
                     version.sequence if version.epoch == self.binder_epoch else 0,
                 )
             )

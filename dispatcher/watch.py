@@ -10,6 +10,7 @@ from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
 from stretto.model.errors import OperatorError
+from stretto.model.groups import group_key_of
 from stretto.model.objects import Pod
 from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
@@ -52,6 +53,7 @@ class Sight:
             bool(spec.scheduling_gates),
             pod.leaving,
             condition,
+            group_key_of(pod),
         )
 
     def _shared(self, labels: dict[str, str]) -> tuple[tuple[str, str], ...]:

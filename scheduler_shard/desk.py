@@ -111,7 +111,9 @@ class Desk:
     def hold(self, entry: ShapeEntry, units: list[Unit], *, barrier: int) -> None:
         """Keep units until the own proposals up to serial ``barrier`` are settled; others of
         their shape wait with them."""
-        group = self._ready.pop(entry.number, None) or _Group(entry)
+        held = self._held.get(entry.number)
+        group = held[1] if held is not None else self._ready.pop(entry.number, None)
+        group = group or _Group(entry)
         group.units.extendleft(reversed(units))
         self._held[entry.number] = (barrier, group)
 

@@ -16,11 +16,12 @@ MESSAGE_UNITS = 128
 class Open:
     """A proposal without a verdict."""
 
-    __slots__ = ("at_s", "entry", "proposal")
+    __slots__ = ("at_s", "entries", "proposal")
 
-    def __init__(self, proposal: Proposal, *, entry: ShapeEntry, at_s: float) -> None:
+    def __init__(self, proposal: Proposal, *, entries: tuple[ShapeEntry, ...], at_s: float) -> None:
         self.proposal = proposal
-        self.entry = entry
+        self.entries = entries
+        """The shapes of its members."""
         self.at_s = at_s
 
 
@@ -45,10 +46,10 @@ class Proposed:
         """Proposals that wait for :meth:`take`."""
         return len(self._unsent) + len(self._resend)
 
-    def add(self, proposal: Proposal, *, entry: ShapeEntry, at_s: float) -> None:
+    def add(self, proposal: Proposal, *, entries: tuple[ShapeEntry, ...], at_s: float) -> None:
         """A decision that the Binder has not heard of."""
         key = (proposal.unit.unit_id, proposal.unit.attempt)
-        self._open[key] = Open(proposal, entry=entry, at_s=at_s)
+        self._open[key] = Open(proposal, entries=entries, at_s=at_s)
         self._unsent.append(key)
 
     def settle(self, key: Key) -> Open | None:
@@ -88,7 +89,7 @@ class Proposed:
                 found.append(opened)
         if not found:
             return None
-        shapes = {opened.entry.number: opened.entry.shape for opened in found}
+        shapes = {entry.number: entry.shape for opened in found for entry in opened.entries}
         new = [(number, shape) for number, shape in shapes.items() if number not in self._defined]
         self._defined.update(shapes)
         return ProposalBatch(
@@ -104,7 +105,7 @@ class Proposed:
         dropped = self._book.take_dropped()
         if not dropped:
             return []
-        used = {opened.entry.number for opened in self._open.values()}
+        used = {entry.number for opened in self._open.values() for entry in opened.entries}
         forgotten = [number for number in dropped if number in self._defined and number not in used]
         self._defined.difference_update(forgotten)
         return forgotten

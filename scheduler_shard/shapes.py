@@ -50,6 +50,10 @@ class ShapeBook:
         """The shape that the dispatcher calls by this number."""
         return self._entries.get(theirs)
 
+    def ours(self, number: int) -> ShapeEntry:
+        """The shape that has this number of ours; it must be defined."""
+        return self._entries[number - self.base]
+
     def forget(self, numbers: Iterable[int]) -> None:
         """The dispatcher will not use these numbers again."""
         for theirs in numbers:

@@ -30,6 +30,7 @@ from scheduler_shard.overlay import Overlay
 from scheduler_shard.picture import Picture, Step
 from scheduler_shard.proposed import Proposed
 from scheduler_shard.shapes import ShapeBook, ShapeEntry
+from stretto.model.shape import Shape
 from stretto.model.unit import (
     Cause,
     Diagnosis,
@@ -39,6 +40,7 @@ from stretto.model.unit import (
     Verdict,
     VerdictKind,
 )
+from stretto.placement.gang import GangPlacer
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
 from stretto.rpc.messages import FollowMessage, FromShard, ProposalBatch, ToShard, VerdictBatch
@@ -74,6 +76,7 @@ class Shard:
         """Seconds from proposal to verdict, the longest of each batch since the shell last took
         them: one observation a pod would cost as much as deciding it."""
         self.draining = False
+        self._gangs = GangPlacer(self.kernel, self.picture.snapshot)
         self._profiles = profiles
         self._own_partitions = own_partitions
         self._window = window
@@ -106,9 +109,9 @@ class Shard:
         self._answers.took(len(message.units))
         for unit in message.units:
             entry = self._book.get(unit.members[0].shape)
-            if entry is None:
-                reason = f"shape {unit.members[0].shape} is not defined here"
-                self._answers.hand_back([unit], reason)
+            unknown = [m.shape for m in unit.members if self._book.get(m.shape) is None]
+            if entry is None or unknown:
+                self._answers.hand_back([unit], f"shape {unknown[0]} is not defined here")
             elif self.draining:
                 self._answers.hand_back([unit], "the shard is draining")
             else:
@@ -187,6 +190,7 @@ class Shard:
         """Another snapshot object: count the overlay there, or drop it with its epoch."""
         snapshot = self.picture.snapshot
         self.kernel = Kernel(snapshot, self._profiles, own_partitions=self._own_partitions)
+        self._gangs = GangPlacer(self.kernel, snapshot)
         if new_epoch:
             self._end_epoch()
             self._overlay = Overlay(snapshot)
@@ -260,10 +264,11 @@ class Shard:
             return
         failed: list[Unit] = []
         plain = []
+        together = self._gangs.topologies.of(batch.entry.shape.group) is not None
         for unit in batch.units:
-            if len({member.shape for member in unit.members}) > 1:
-                self._unplaceable(batch.entry, [unit], MIXED_SHAPES)
-            elif len(unit.members) > 1 or unit.avoid:
+            if len(unit.members) > 1 or together:
+                self._place_gang(batch, unit, now)
+            elif unit.avoid:
                 failed += self._place(batch.entry, [unit], now)
             else:
                 plain.append(unit)
@@ -273,29 +278,50 @@ class Shard:
             self._no_room(batch, failed)
 
     def _place(self, entry: ShapeEntry, units: list[Unit], now: float) -> list[Unit]:
-        """Propose nodes for units of one shape; those that found none are returned."""
+        """Propose nodes for single pods of one shape; those that found none are returned."""
         first = units[0]
-        size = len(first.members)
         placement = self.kernel.place(
-            entry.shape,
-            len(units) if size == 1 else size,
-            seed=seed_of(first),
-            avoid=first.avoid,
-            spares=self._spares if size == 1 else 0,
+            entry.shape, len(units), seed=seed_of(first), avoid=first.avoid, spares=self._spares
         )
         rows = placement.rows
-        if size > 1 and len(rows) < size:
-            for row in rows:
-                self.picture.snapshot.remove_pod(entry.shape, row)
-            return units
         nodes = self.picture.snapshot.node_id[np.array(rows, dtype=np.int64)].tolist()
-        if size > 1:
-            self._propose(entry, first, tuple(nodes), (), now)
-            return []
         spares = self._spare_nodes(placement.spares, len(rows))
         for unit, node, others in zip(units, nodes, spares, strict=False):
-            self._propose(entry, unit, (node,), others, now)
+            self._propose((entry,), unit, (node,), others, now)
         return units[len(rows) :]
+
+    def _place_gang(self, batch: Batch, unit: Unit, now: float) -> None:
+        """Propose nodes for all members of a unit, or find out why there are none.
+
+        As for single pods, only the committed state may say so: with own proposals open the unit is
+        held, and the second time the overlay is lifted to ask.
+        """
+        entries = tuple(self._book.ours(member.shape) for member in unit.members)
+        shapes = [entry.shape for entry in entries]
+        for shape in dict.fromkeys(shapes):
+            refusal = self.kernel.refusal(shape)
+            if refusal:
+                nodes = self.picture.snapshot.node_count
+                self._unplaceable(batch.entry, [unit], Diagnosis(refusal, (), nodes))
+                return
+        rows = self._gangs.place(shapes, seed=seed_of(unit), avoid=unit.avoid)
+        if rows:
+            node_ids = self.picture.snapshot.node_id[np.array(rows, dtype=np.int64)].tolist()
+            self._propose(entries, unit, tuple(node_ids), (), now)
+        elif not len(self._overlay) or (batch.held_before and self._never_fits(shapes, unit)):
+            self._unplaceable(batch.entry, [unit], self._gangs.diagnosis)
+        else:
+            self.counts["held"] += 1
+            self._desk.hold(batch.entry, [unit], barrier=self._overlay.last_serial)
+
+    def _never_fits(self, shapes: list[Shape], unit: Unit) -> bool:
+        """Whether the gang does not fit on the committed state either."""
+        self._overlay.lift()
+        rows = self._gangs.place(shapes, seed=seed_of(unit), avoid=unit.avoid)
+        for shape, row in zip(shapes, rows, strict=False):
+            self.picture.snapshot.remove_pod(shape, row)
+        self._overlay.put_back()
+        return not rows
 
     def _spare_nodes(self, spares: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
         """Rows to node ids."""
@@ -306,16 +332,16 @@ class Shard:
 
     def _propose(
         self,
-        entry: ShapeEntry,
+        entries: tuple[ShapeEntry, ...],
         unit: Unit,
         nodes: tuple[int, ...],
         spares: tuple[int, ...],
         now: float,
     ) -> None:
         proposal = Proposal(unit, nodes, spares, self.picture.snapshot.version.sequence)
-        for member, node_id in zip(unit.members, nodes, strict=True):
+        for member, entry, node_id in zip(unit.members, entries, nodes, strict=True):
             self._overlay.add(member.uid, shape=entry.shape, node_id=node_id)
-        self._proposed.add(proposal, entry=entry, at_s=now)
+        self._proposed.add(proposal, entries=entries, at_s=now)
         self.counts["proposed"] += 1
         if self._stories is not None:
             self._answers.note(unit.unit_id, unit.attempt, f"proposed on {nodes}, spares {spares}")

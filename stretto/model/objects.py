@@ -118,6 +118,12 @@ FREE_VOLUME = Volume()
 """What a volume without scheduling meaning looks like."""
 
 
+class SchedulingGroup(_Object, frozen=True, gc=False):
+    """The PodGroup that a pod belongs to."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(_Object, frozen=True, gc=False):
     """What the pod asks for."""
 
@@ -138,7 +144,7 @@ class PodSpec(_Object, frozen=True, gc=False):
     volumes: list[Volume] | None = None
     host_network: bool | None = None
     host_users: bool | None = None
-    scheduling_group: Present | None = None
+    scheduling_group: SchedulingGroup | None = None
     """Membership of a PodGroup (1.36 and later)."""
     workload_ref: Present | None = None
     """The same in 1.35."""

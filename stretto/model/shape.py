@@ -155,6 +155,9 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
         found = (*(term.selector for term in terms), *(each.selector for each in self.spread))
         return tuple(selector for selector in found if selector)
 
+    group: str = ""
+    """namespace/name of the pod group; members of one are placed together."""
+
     @cached_property
     def encoded(self) -> bytes:
         """The canonical bytes (msgpack); what travels and what is hashed."""

@@ -28,6 +28,7 @@ from stretto.model.affinity import (
     spread_of,
     tolerations_of,
 )
+from stretto.model.groups import group_key_of
 from stretto.model.objects import FREE_VOLUME, Container, Pod, PodSpec, PodStatus, Volume
 from stretto.model.requests import RequestError, read_requests
 from stretto.model.shape import Shape
@@ -139,7 +140,7 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
         bytes(spec.resources),
         bytes(spec.resource_claims),
         tuple([v for v in spec.volumes if v != FREE_VOLUME]) if spec.volumes else None,
-        (spec.host_network, spec.host_users, spec.scheduling_group, spec.workload_ref),
+        (spec.host_network, spec.host_users, group_key_of(pod), spec.workload_ref),
         _status_key(pod, status) if status.container_statuses or status.resources else None,
         label_keys,
         tuple([labels.get(key) for key in label_keys]) if label_keys and labels else None,
@@ -235,6 +236,7 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
         preferred_anti_affinity=affinity.preferred_anti_affinity,
         spread=spread,
         controller=("", "") if spread else controller_of(pod),
+        group=group_key_of(pod),
     )
 
 
@@ -274,8 +276,8 @@ def _hard(spec: PodSpec) -> tuple[str, ...]:
     found = _volume_constraints(spec.volumes or ())
     if decoded(spec.resource_claims, list[object], where="spec.resourceClaims"):
         found.append("DynamicResources: resource claim")
-    if spec.scheduling_group is not None or spec.workload_ref is not None:
-        found.append("GangScheduling: pod group")
+    if spec.workload_ref is not None:
+        found.append("GangScheduling: spec.workloadRef (use spec.schedulingGroup)")
     found += [f"NodeDeclaredFeatures: {name}" for name in _features(spec)]
     return tuple(found)
 

@@ -27,6 +27,7 @@ from stretto.snapshot.capacity import CapacityCache
 from stretto.snapshot.changes import ChangeLog
 from stretto.snapshot.delta import Delta, NodeChange, NodeRow, ObjectRow, Taint
 from stretto.snapshot.full import chunks
+from stretto.snapshot.group_rows import GroupRows
 from stretto.snapshot.images import ImageTable
 from stretto.snapshot.kins import KinTable
 from stretto.snapshot.labels import LabelColumn, LabelTable
@@ -90,6 +91,7 @@ class Snapshot:
         self.capacities = CapacityCache(self)
         """Allocatable amounts prepared for division."""
         self.ports = PortTable()
+        self.groups = GroupRows()
         self.images = ImageTable(capacity=_FIRST_CAPACITY)
         self.derived: dict[tuple[str, ...], object] = {}
         """What readers keep beside the columns (refreshed by ``changes``), so that they can share
@@ -318,6 +320,8 @@ class Snapshot:
         if usage.ports:
             self.ports.shift(row, usage.ports, count)
         usage.kin.shift(row, count)
+        if usage.group:
+            self.groups.shift(usage.group, row, count)
         self.changes.note(row)
 
     def _put_node(self, change: NodeChange) -> None:
@@ -391,6 +395,7 @@ class Snapshot:
         self.resources.clear(row)
         self.ports.clear(row)
         self.kins.clear(row)
+        self.groups.clear(row)
         self.images.replace(row, old.images, ())
         self.images.version += 1
         self._labels.set(row, ())

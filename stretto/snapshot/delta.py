@@ -14,6 +14,8 @@ from stretto.model.shape import PodTerm, Shape
 
 LABEL_KEYS = "LabelKeys"
 """Object kind; key "": the sorted label keys that live selectors read."""
+API_SERVED = "ApiServed"
+"""Object kind; key: group/version of an optional API that the API server serves; no payload."""
 NAMESPACE = "Namespace"
 """Object kind; key: the namespace's name, payload: its labels."""
 ANTI_AFFINITY_TERM = "AntiAffinityTerm"

@@ -30,11 +30,13 @@ _USAGES = 8192
 
 
 class Usage(NamedTuple):
-    """What one pod takes: amounts per resource column, and host ports; and whom it is like."""
+    """What one pod takes: amounts per resource column, and host ports; whom it is like, and its pod
+    group."""
 
     lines: tuple[tuple[ResourceColumn, int], ...]
     ports: tuple[HostPort, ...]
     kin: Kin
+    group: str
 
 
 def usage_of(shape: Shape, resources: ResourceTable, kins: KinTable) -> Usage:
@@ -43,7 +45,7 @@ def usage_of(shape: Shape, resources: ResourceTable, kins: KinTable) -> Usage:
     lines.append((resources.column(PODS), 1))
     lines.append((resources.column(NONZERO_CPU), shape.nonzero_cpu_milli))
     lines.append((resources.column(NONZERO_MEMORY), shape.nonzero_memory))
-    return Usage(tuple(lines), shape.host_ports, kins.of(shape))
+    return Usage(tuple(lines), shape.host_ports, kins.of(shape), shape.group)
 
 
 class UsageTable:
@@ -67,7 +69,9 @@ class UsageTable:
 class _Template:
     """A shape without its amounts."""
 
-    __slots__ = ("columns", "encoded", "kin", "packing", "ports", "priority", "resources")
+    __slots__ = (
+        "columns", "encoded", "group", "kin", "packing", "ports", "priority", "resources",
+    )  # fmt: skip
 
     def __init__(
         self, shape: Shape, *, encoded: bytes, resources: ResourceTable, kins: KinTable
@@ -76,6 +80,7 @@ class _Template:
         self.encoded = encoded
         self.priority = shape.priority
         self.ports = shape.host_ports
+        self.group = shape.group
         self.resources = tuple(name for name, _ in shape.requests)
         names = (*self.resources, NONZERO_CPU, NONZERO_MEMORY)
         self.columns = tuple(resources.column(name) for name in names)
@@ -170,7 +175,8 @@ class ShapeTable:
             self._recent.clear()
         template, (_, *amounts, _, _) = self._unpacked(shape_id)
         lines = (*zip(template.columns, amounts, strict=True), (self._pods, 1))
-        found = self._recent[shape_id] = Usage(lines, template.ports, template.kin)
+        found = Usage(lines, template.ports, template.kin, template.group)
+        self._recent[shape_id] = found
         return found
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from stretto.model.groups import POD_GROUP, GroupRow, encode_group
 from stretto.model.shape import PodTerm, Requirement
 from stretto.model.unit import Attempt, Cause, OutcomeKind, VerdictKind
 from stretto.snapshot.delta import Taint
-from tests.binder.world import DISPATCHER, EPOCH, Fate, World, shape_of
+from tests.binder.world import DISPATCHER, EPOCH, Fate, World, node_of, shape_of
 
 ONE = shape_of(1000)
 
@@ -269,3 +271,19 @@ def test_a_lost_connection_before_the_bind_was_sent_is_no_failure(world: World) 
     world.settle_all()
     assert world.api.binds == {pod.uid: ["n1"]}
     world.check_at_rest()
+
+
+def test_a_gang_outside_of_the_domain_its_group_requires_is_a_conflict(world: World) -> None:
+    group = GroupRow(min_count=2, topology_key="rack", topology_required=True)
+    world.machine.cluster.object_seen(POD_GROUP, "default/g", encode_group(group))
+    for name in ("n1", "n2"):
+        row = msgspec.structs.replace(node_of(name), labels=(("rack", name),))
+        world.machine.node_seen(row)
+    shape = shape_of(1000, group="default/g")
+    pods = [world.api.create(f"g{i}", shape) for i in range(3)]
+    (verdict,) = world.propose(world.incoming(*pods[:2], nodes=("n1", "n2"), unit_id="group"))
+    assert kinds([verdict]) == [(VerdictKind.CONFLICT, Cause.NODE_CHANGED)]
+    (verdict,) = world.propose(world.incoming(*pods[:2], nodes=("n1", "n1"), unit_id="group"))
+    assert verdict.kind is VerdictKind.COMMITTED
+    (verdict,) = world.propose(world.incoming(pods[2], nodes=("n2",), unit_id="late"))
+    assert kinds([verdict]) == [(VerdictKind.CONFLICT, Cause.NODE_CHANGED)]

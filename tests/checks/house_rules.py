@@ -20,8 +20,8 @@ BRAINS = {
         "bindings", "cluster", "commit", "log", "machine", "outcomes",
     },
     "dispatcher": {
-        "assignment", "cluster_events", "conditions", "intake", "machine", "outcomes", "pods",
-        "queue", "shapes", "shard_side", "statistics", "wakeups",
+        "assignment", "cluster_events", "conditions", "groups", "intake", "machine", "outcomes",
+        "pods", "queue", "shapes", "shard_side", "statistics", "wakeups",
     },
     "scheduler_shard": {
         "answers", "desk", "overlay", "partitions", "picture", "proposed", "shapes", "worker",

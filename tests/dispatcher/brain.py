@@ -65,7 +65,7 @@ class Brain:
             name=f"pod-{uid}",
             resource_version=self.version,
             shape=shape() if of is None and not fields.get("refusal") else of,
-            profile="stretto",
+            profile=str(fields.pop("profile", "stretto")),
             **fields,  # type: ignore[arg-type]
         )
         self.machine.pod_seen(seen, self.now)

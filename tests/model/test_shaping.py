@@ -201,7 +201,7 @@ HARD = [
     ({"volumes": [{"name": "d", "ephemeral": {}}]}, "VolumeBinding: ephemeral volume"),
     ({"volumes": [{"name": "d", "rbd": {}}]}, "VolumeRestrictions: rbd volume"),
     ({"resourceClaims": [{"name": "g"}]}, "DynamicResources: resource claim"),
-    ({"schedulingGroup": {"podGroupName": "g"}}, "GangScheduling: pod group"),
+    ({"workloadRef": {"name": "g"}}, "GangScheduling: spec.workloadRef (use spec.schedulingGroup)"),
     (
         {"hostNetwork": True, "hostUsers": False},
         "NodeDeclaredFeatures: UserNamespacesHostNetworkSupport",

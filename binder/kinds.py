@@ -1,0 +1,67 @@
+"""Objects beside nodes and pods that plugins read, and how each becomes a row of the log.
+
+A kind is one entry of :data:`KINDS`; the Binder lists and watches it (its role in deploy/ must
+allow that), and publishes what its maker keeps as (kind, key, payload), design §12.18. An optional kind
+belongs to an API that not every server serves: it is looked for again now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stretto.model.groups import LEGACY_GROUPS, POD_GROUP, PodGroup, encode_group, group_row_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectKind:
+    """A kind of object that is watched."""
+
+    kind: str
+    """Of its rows in the log."""
+    api: str
+    """"v1", or group/version."""
+    resource: str
+    """Plural name in the API's paths."""
+    decode: type[Any]
+    """msgspec Struct with ``metadata`` (name, namespace, uid, resource_version)."""
+    payload: Callable[[Any], bytes]
+    key_suffix: str = ""
+    """Tells kinds apart that share rows."""
+    optional: bool = False
+
+    @property
+    def root(self) -> str:
+        """Path that lists the resources of the API."""
+        return f"/api/{self.api}" if self.api == "v1" else f"/apis/{self.api}"
+
+    @property
+    def path(self) -> str:
+        """Path of the list over all namespaces."""
+        return f"{self.root}/{self.resource}"
+
+    def key(self, namespace: str, name: str) -> str:
+        """Of an object's row: namespace/name, or the name of what has no namespace."""
+        return (f"{namespace}/{name}" if namespace else name) + self.key_suffix
+
+
+KINDS: tuple[ObjectKind, ...] = (
+    ObjectKind(
+        kind=POD_GROUP,
+        api="scheduling.k8s.io/v1beta1",
+        resource="podgroups",
+        decode=PodGroup,
+        payload=lambda group: encode_group(group_row_of(group)),
+        optional=True,
+    ),
+    ObjectKind(
+        kind=POD_GROUP,
+        api="scheduling.x-k8s.io/v1alpha1",
+        resource="podgroups",
+        decode=PodGroup,
+        payload=lambda group: encode_group(group_row_of(group)),
+        key_suffix=LEGACY_GROUPS,
+        optional=True,
+    ),
+)

@@ -1,0 +1,176 @@
+"""Placing the members of a gang in one decision: all of them or none.
+
+Members are placed one after another on the snapshot, each seeing those before it, as upstream's
+pod-group cycle does; if one finds no room, all are taken back. With a topology constraint
+(KEP-5732) the domains of the key are tried one by one and the fullest that takes the gang wins
+(upstream's placement score: Fit by MostAllocated; the number of pods is equal here). Domains whose
+free room is too small in sum are left out without trying. If members run already, theirs is the
+only domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+import numpy as np
+
+from stretto.model.groups import POD_GROUP, GroupRow, decode_group
+from stretto.model.shape import Shape
+from stretto.model.unit import Diagnosis
+from stretto.placement.kernel import Kernel
+from stretto.snapshot.columns import Snapshot
+
+ENOUGH_DOMAINS = 8
+"""So many domains that take the gang are compared; fuller ones are tried first."""
+
+
+class Topologies:
+    """What the snapshot's pod groups ask of topology."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._version = -1
+        self._rows: dict[str, GroupRow] = {}
+
+    def of(self, group: str) -> GroupRow | None:
+        """The group, if it constrains where its members go together."""
+        if not group:
+            return None
+        version = self._snapshot.kind_version(POD_GROUP)
+        if version != self._version:
+            self._version = version
+            rows = self._snapshot.objects(POD_GROUP).items()
+            decoded = ((key, decode_group(payload)) for key, payload in rows)
+            self._rows = {key: row for key, row in decoded if row.topology_key}
+        return self._rows.get(group)
+
+    def agree(self, group: str, rows: Sequence[int]) -> bool:
+        """Whether members on these rows, and those of the group that are placed, share the
+        domain that the group requires."""
+        wanted = self.of(group)
+        if wanted is None or not wanted.topology_required:
+            return True
+        column = self._snapshot.label_column(wanted.topology_key)
+        domains = {column.ids.item(row) for row in (*rows, *self._snapshot.groups.of(group))}
+        return len(domains) == 1 and 0 not in domains
+
+
+class GangPlacer:
+    """See the module docstring."""
+
+    def __init__(self, kernel: Kernel, snapshot: Snapshot) -> None:
+        self._kernel = kernel
+        self._snapshot = snapshot
+        self.topologies = Topologies(snapshot)
+        self.diagnosis = Diagnosis("", (), 0)
+        """Why the last gang found no room."""
+
+    def place(self, shapes: Sequence[Shape], *, seed: int, avoid: Sequence[int]) -> list[int]:
+        """Rows for members of these shapes, each counted on the snapshot (tentatively); empty if
+        they do not all fit, then :attr:`diagnosis` says why."""
+        wanted = self.topologies.of(shapes[0].group)
+        if wanted is None:
+            return self._all(shapes, seed=seed, avoid=avoid)
+        rows = self._in_one_domain(shapes, wanted.topology_key, seed=seed, avoid=avoid)
+        if rows or wanted.topology_required:
+            return rows
+        return self._all(shapes, seed=seed, avoid=avoid)
+
+    def _all(self, shapes: Sequence[Shape], *, seed: int, avoid: Sequence[int]) -> list[int]:
+        rows: list[int] = []
+        for shape, run in groupby(shapes, key=lambda shape: shape):
+            count = sum(1 for _ in run)
+            found = self._kernel.place(shape, count, seed=seed, avoid=avoid).rows
+            rows += found
+            if len(found) < count:
+                self.diagnosis = self._kernel.diagnose(shape)
+                self._take_back(shapes, rows)
+                return []
+        return rows
+
+    def _take_back(self, shapes: Sequence[Shape], rows: Sequence[int]) -> None:
+        for shape, row in zip(shapes, rows, strict=False):
+            self._snapshot.remove_pod(shape, row)
+
+    # ---------------------------------------------------------------------------------- topology
+    def _in_one_domain(
+        self, shapes: Sequence[Shape], key: str, *, seed: int, avoid: Sequence[int]
+    ) -> list[int]:
+        best: list[int] = []
+        best_score, feasible, tried = -1, 0, 0
+        first: Diagnosis | None = None
+        for domain in self._domains(shapes, key):
+            tried += 1
+            value = self._snapshot.label_column(key).values[domain]
+            narrowed = [
+                msgspec.structs.replace(s, node_selector=(*s.node_selector, (key, value)))
+                for s in shapes
+            ]
+            rows = self._all(narrowed, seed=seed, avoid=avoid)
+            if not rows:
+                first = first or self.diagnosis
+                continue
+            score = self._fullness(key, domain)
+            self._take_back(narrowed, rows)
+            if score > best_score:
+                best, best_score = rows, score
+            feasible += 1
+            if feasible >= ENOUGH_DOMAINS:
+                break
+        for shape, row in zip(shapes, best, strict=False):
+            self._snapshot.add_pod(shape, row)
+        if not best:
+            self.diagnosis = self._no_domain(tried, first)
+        return best
+
+    def _no_domain(self, tried: int, first: Diagnosis | None) -> Diagnosis:
+        nodes = self._snapshot.node_count
+        if first is None:
+            return Diagnosis("0/0 placements are available", (), nodes)
+        text = f"0/{tried} placements are available, first placement status: {first.message}"
+        return msgspec.structs.replace(first, message=text)
+
+    def _domains(self, shapes: Sequence[Shape], key: str) -> list[int]:
+        """Ids of values of the key whose nodes may take the gang in sum, fullest first."""
+        snapshot = self._snapshot
+        ids = snapshot.label_column(key).ids[: snapshot.rows]
+        placed = snapshot.groups.of(shapes[0].group)
+        if placed:
+            return sorted({ids.item(row) for row in placed} - {0})
+        live = snapshot.live[: snapshot.rows] & (ids > 0)
+        size = int(ids.max(initial=0)) + 1
+        possible = np.bincount(ids[live], minlength=size) > 0
+        for name, needed in _total(shapes).items():
+            column = snapshot.resources.column(name)
+            if not column.dense:
+                continue
+            free = np.maximum((column.alloc - column.used)[: snapshot.rows], 0)
+            possible &= np.bincount(ids[live], weights=free[live], minlength=size) >= needed
+        found = np.flatnonzero(possible).tolist()
+        return sorted(found, key=lambda domain: (-self._fullness(key, domain), domain))
+
+    def _fullness(self, key: str, domain: int) -> int:
+        """MostAllocated over the domain's nodes: 0..100, the mean over cpu and memory."""
+        snapshot = self._snapshot
+        ids = snapshot.label_column(key).ids[: snapshot.rows]
+        inside = (ids == domain) & snapshot.live[: snapshot.rows]
+        score = 0
+        for name in ("cpu", "memory"):
+            column = snapshot.resources.column(name)
+            room = int(column.alloc[: snapshot.rows][inside].sum()) if column.dense else 0
+            if room:
+                used = int(column.used[: snapshot.rows][inside].sum())
+                score += min(used, room) * 100 // room
+        return score // 2
+
+
+def _total(shapes: Sequence[Shape]) -> dict[str, int]:
+    """What the members take together of what every node has; devices may stand for the rest."""
+    total = {"pods": len(shapes), "cpu": 0, "memory": 0}
+    for shape in shapes:
+        for name, amount in shape.requests:
+            if name in total:
+                total[name] += amount
+    return total

@@ -1,0 +1,271 @@
+"""Gangs in the queue: quorum, one decision for all, and what becomes of a group that changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.conditions import PatchResult
+from dispatcher.groups import GANG_UNSCHEDULABLE, QUORUM
+from dispatcher.pods import State
+from stretto.model.groups import LEGACY_GROUPS, GroupRow
+from stretto.model.unit import Cause, OutcomeKind
+from tests.dispatcher.brain import Brain, shape
+
+GROUP = "default/g"
+GANG_OF_3 = GroupRow(min_count=3)
+
+
+def gang(
+    *, members: int = 3, row: GroupRow | None = GANG_OF_3, key: str = GROUP, credits_: int = 64
+) -> Brain:
+    brain = Brain()
+    brain.shard(credits_=credits_)
+    if row is not None:
+        known(brain, row, key=key)
+    for number in range(members):
+        brain.pod(f"m{number}", shape(number + 1), group=key)
+    return brain
+
+
+def known(brain: Brain, row: GroupRow | None, *, key: str = GROUP, placed: int = 0) -> None:
+    brain.machine.group_states([(key, row, placed)], anew=False)
+
+
+def members_of(brain: Brain, lead: str) -> list[str]:
+    return [member.uid for member in brain.sent[lead][1].members]
+
+
+def message(brain: Brain, uid: str) -> str:
+    """What a pod is told; everybody's conditions are written."""
+    for order in brain.machine.patches(brain.now):
+        brain.machine.patch_replied(order.uid, PatchResult.WRITTEN, now=brain.now)
+    condition = brain.told(uid)
+    return condition.message if condition is not None else ""
+
+
+def test_a_gang_is_one_unit_of_members_of_different_shapes() -> None:
+    brain = gang()
+    assert brain.units() == ["m0"]
+    assert members_of(brain, "m0") == ["m0", "m1", "m2"]
+    attempts = {record.attempt for record in brain.machine.pods.records.values()}
+    assert len(attempts) == 1
+    assert brain.units() == []
+
+
+def test_members_wait_until_there_are_enough() -> None:
+    brain = gang(members=2)
+    assert brain.units() == []
+    assert brain.state("m0") is State.INCOMPLETE
+    assert message(brain, "m0") == QUORUM
+    brain.pod("m2", group=GROUP)
+    assert brain.units() == ["m0"]
+    assert len(members_of(brain, "m0")) == 3
+
+
+def test_members_wait_for_the_group_itself() -> None:
+    brain = gang(row=None)
+    assert brain.units() == []
+    expected = 'waiting for pods\'s pod group "g" to appear in scheduling queue'
+    assert message(brain, "m1") == expected
+    known(brain, GANG_OF_3)
+    assert len(brain.units()) == 1
+
+
+def test_members_of_a_group_that_is_no_gang_go_one_by_one() -> None:
+    brain = gang(row=GroupRow(min_count=0))
+    assert sorted(brain.units()) == ["m0", "m1", "m2"]
+
+
+def test_a_label_names_a_group_only_where_that_api_is_served() -> None:
+    brain = gang(row=None, key=f"default/g{LEGACY_GROUPS}")
+    assert sorted(brain.units()) == ["m0", "m1", "m2"]
+    brain = Brain()
+    brain.shard()
+    brain.machine.groups.legacy_served(True)
+    brain.pod("m0", group=f"default/g{LEGACY_GROUPS}")
+    assert brain.units() == []
+    brain.machine.groups.legacy_served(False)
+    assert brain.units() == ["m0"]
+
+
+def test_only_as_many_as_the_group_asks_for_go_together_and_the_others_follow() -> None:
+    brain = gang(members=5)
+    assert brain.units() == ["m0"]
+    assert members_of(brain, "m0") == ["m0", "m1", "m2"]
+    brain.settle("m0")
+    assert brain.units() == []
+    known(brain, GANG_OF_3, placed=3)
+    assert sorted(brain.units()) == ["m3", "m4"]
+    for uid in ("m0", "m1", "m2"):
+        brain.outcome("m0", OutcomeKind.BOUND, members=(uid,), node="n")
+    assert brain.units() == []
+
+
+def test_a_gang_that_loses_a_race_goes_out_again_whole() -> None:
+    brain = gang()
+    brain.dispatch()
+    brain.settle("m0")
+    assert brain.state("m2") is State.OWNED
+    brain.outcome("m0", OutcomeKind.CONFLICT, cause=Cause.CAPACITY, sequence=9)
+    assert brain.units() == ["m0"]
+    assert members_of(brain, "m0") == ["m0", "m1", "m2"]
+    assert brain.sent["m0"][1].min_sequence == 9
+
+
+def test_a_gang_that_fits_nowhere_is_parked_and_all_its_members_are_told() -> None:
+    brain = gang()
+    brain.dispatch()
+    brain.unplaceable("m0", at=5, message="0/3 nodes are available: 3 Insufficient cpu.")
+    told = {order.uid: order.condition.message for order in brain.machine.patches(brain.now)}
+    assert told == {
+        "m0": "0/3 nodes are available: 3 Insufficient cpu.",
+        "m1": GANG_UNSCHEDULABLE,
+        "m2": GANG_UNSCHEDULABLE,
+    }
+    assert brain.units() == []
+    for uid in told:
+        brain.machine.patch_replied(uid, PatchResult.WRITTEN, now=brain.now)
+    brain.event(at=6)
+    brain.wait(1)
+    assert brain.units() == ["m0"]
+
+
+def test_a_parked_gang_is_decided_anew_when_a_member_comes_or_the_group_changes() -> None:
+    brain = gang()
+    brain.dispatch()
+    brain.unplaceable("m0", at=5)
+    assert brain.units() == []
+    brain.pod("m3", shape(9), group=GROUP)
+    assert len(brain.units()) == 1
+    brain.unplaceable("m0", at=6)
+    known(brain, GroupRow(min_count=2))
+    assert brain.units() == ["m0"]
+    assert len(members_of(brain, "m0")) == 2
+
+
+def test_a_member_that_vanishes_is_not_waited_for() -> None:
+    brain = gang()
+    brain.dispatch()
+    brain.delete("m1", leaving=True)
+    brain.hand_back("m0")
+    assert brain.units() == []
+    assert brain.state("m0") is State.INCOMPLETE
+    brain.pod("m4", group=GROUP)
+    assert brain.units() == ["m0"]
+    assert members_of(brain, "m0") == ["m0", "m2", "m4"]
+
+
+def test_a_lead_that_vanishes_is_replaced() -> None:
+    brain = gang(members=4, credits_=0)
+    brain.delete("m0", leaving=True)
+    brain.machine.shards.credits(1, 8)
+    assert brain.units() == ["m1"]
+    assert members_of(brain, "m1") == ["m1", "m2", "m3"]
+
+
+def test_a_unit_with_a_member_that_is_gone_is_decided_again_without_it() -> None:
+    brain = gang(members=4)
+    brain.dispatch()
+    brain.settle("m0")
+    brain.outcome("m0", OutcomeKind.GONE, cause=Cause.POD_GONE)
+    assert brain.state("m0") is not State.SETTLED
+    brain.delete("m1", leaving=True)
+    brain.wait(1)
+    assert len(brain.units()) == 1
+    assert members_of(brain, "m0") == ["m0", "m2", "m3"]
+
+
+def test_a_failed_bind_of_one_member_is_repaired_alone() -> None:
+    brain = gang()
+    brain.dispatch()
+    brain.settle("m0")
+    known(brain, GANG_OF_3, placed=3)
+    for uid in ("m0", "m2"):
+        brain.outcome("m0", OutcomeKind.BOUND, members=(uid,), node="n")
+    brain.outcome("m0", OutcomeKind.FAILED, members=("m1",), cause=Cause.BIND_FAILED)
+    known(brain, GANG_OF_3, placed=2)
+    brain.wait(1)
+    assert brain.units() == ["m1"]
+    assert members_of(brain, "m1") == ["m1"]
+
+
+def test_a_gang_whose_shard_dies_goes_to_another() -> None:
+    brain = gang()
+    brain.dispatch()
+    brain.shard(2)
+    brain.close(1)
+    assert brain.units() == ["m0"]
+    assert brain.sent["m0"][0] == 2
+    assert members_of(brain, "m0") == ["m0", "m1", "m2"]
+
+
+def test_a_binder_that_forgot_the_members_leads_to_a_new_decision() -> None:
+    brain = gang()
+    brain.dispatch()
+    brain.settle("m0")
+    brain.machine.owned_set(owned=(), complete=True, now=brain.now)
+    assert len(brain.units()) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"priority": 7}, "should have the same priority as the pod group's priority"),
+        ({"profile": "other"}, "should have the same .spec.schedulerName set"),
+    ],
+)
+def test_members_that_disagree_are_told_so(fields: dict[str, object], text: str) -> None:
+    brain = gang(members=2)
+    profile = str(fields.pop("profile", "stretto"))
+    brain.pod("odd", shape(5, **fields), group=GROUP, profile=profile)  # type: ignore[arg-type]
+    assert brain.units() == []
+    assert text in message(brain, "m0")
+
+
+def test_a_group_with_a_problem_places_nobody() -> None:
+    brain = gang(row=GroupRow(min_count=2000, problem="the group's minimum is above 1024"))
+    assert brain.units() == []
+    assert message(brain, "m0") == "the group's minimum is above 1024"
+
+
+def test_a_group_that_is_deleted_in_flight_waits_for_its_object() -> None:
+    brain = gang()
+    brain.dispatch()
+    known(brain, None)
+    brain.hand_back("m0")
+    assert brain.units() == []
+    assert brain.state("m0") is State.INCOMPLETE
+
+
+def test_a_condition_in_flight_holds_the_whole_gang_back() -> None:
+    brain = gang(members=2)
+    brain.dispatch()
+    orders = brain.machine.patches(brain.now)
+    brain.pod("m2", group=GROUP)
+    assert brain.units() == []
+    for order in orders:
+        brain.machine.patch_replied(
+            order.uid, PatchResult.WRITTEN, resource_version=77, now=brain.now
+        )
+    assert len(brain.units()) == 1
+    unit = next(iter(brain.sent.values()))[1]
+    assert [m.resource_version for m in unit.members].count(77) == 2
+
+
+def test_a_log_that_is_read_anew_forgets_groups_it_does_not_show() -> None:
+    brain = gang()
+    brain.machine.group_states([], anew=True)
+    assert brain.units() == []
+
+
+def test_gangs_go_out_by_priority_and_age_like_pods() -> None:
+    brain = Brain()
+    for key in ("default/a", "default/b"):
+        known(brain, GroupRow(min_count=2), key=key)
+    for number in range(2):
+        brain.pod(f"a{number}", shape(1), group="default/a")
+    for number in range(2):
+        brain.pod(f"b{number}", shape(2, priority=5), group="default/b")
+    brain.pod("single", shape(3, priority=2))
+    brain.shard()
+    assert brain.units() == ["b0", "single", "a0"]
