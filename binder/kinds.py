@@ -1,8 +1,8 @@
 """Objects beside nodes and pods that plugins read, and how each becomes a row of the log.
 
 A kind is one entry of :data:`KINDS`; the Binder lists and watches it (its role in deploy/ must
-allow that), and publishes what its maker keeps as (kind, key, payload), design §12.18. An optional kind
-belongs to an API that not every server serves: it is looked for again now and then.
+allow that), and publishes what its maker keeps as (kind, key, payload), design §12.18. An optional
+kind belongs to an API that not every server serves: it is looked for again now and then.
 """
 
 from __future__ import annotations

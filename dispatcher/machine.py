@@ -70,25 +70,20 @@ class Machine:
         statistics: Statistics | None = None,
         note: Note = _quiet,
     ) -> None:
-        self.limits = limits or MachineLimits()
-        self.statistics = statistics or Statistics()
-        self.pods = PodTable()
+        self.limits = limits = limits or MachineLimits()
+        self.statistics = counts = statistics or Statistics()
+        self.pods = pods = PodTable()
         self.shapes = ShapeTable()
-        self.groups = Groups(pods=self.pods, shapes=self.shapes)
-        self.queue = Queue(
-            pods=self.pods,
-            groups=self.groups,
-            limits=self.limits.queue,
-            statistics=self.statistics,
-        )
-        self.lane = ConditionLane(queue=self.queue, limits=self.limits.lane)
+        self.groups = groups = Groups(pods=pods, shapes=self.shapes)
+        self.queue = Queue(pods=pods, groups=groups, limits=limits.queue, statistics=counts)
+        self.lane = ConditionLane(queue=self.queue, limits=limits.lane)
         self.outcomes = Outcomes(
-            pods=self.pods,
+            pods=pods,
             queue=self.queue,
             lane=self.lane,
-            limits=self.limits.outcomes,
-            backoff=self.limits.queue,
-            statistics=self.statistics,
+            limits=limits.outcomes,
+            backoff=limits.queue,
+            statistics=counts,
         )
         self.intake = Intake(
             pods=self.pods,
