@@ -11,7 +11,7 @@ from stretto.placement.plugins.node_affinity import AddedAffinity
 from stretto.placement.plugins.node_resources_fit import FitArgs
 from stretto.placement.plugins.pod_topology_spread import SpreadArgs
 from stretto.placement.resource_scoring import Strategy, StrategyType, WeightedResource
-from stretto.placement.strict import ProfileError, integer, mapping, sequence, text
+from stretto.placement.strict import ProfileError, integer, mapping, qualified_name, sequence, text
 
 _META = ("apiVersion", "kind")
 _MAX_INT = (1 << 31) - 1
@@ -35,16 +35,17 @@ def fit_args(raw: object, *, where: str) -> FitArgs:
 
 
 def _names(raw: object, *, where: str) -> frozenset[str]:
-    return frozenset(text(item, where=where) for item in sequence(raw, where=where))
+    return frozenset(qualified_name(item, where=where) for item in sequence(raw, where=where))
 
 
 def _strategy(raw: object, *, where: str) -> tuple[Strategy, tuple[WeightedResource, ...]]:
     fields = mapping(raw, ("type", "resources", "requestedToCapacityRatio"), where=where)
     try:
-        kind = StrategyType(fields.get("type") or "LeastAllocated")
+        kind = StrategyType("LeastAllocated" if raw is None else fields.get("type"))
     except ValueError:
         known = ", ".join(sorted(t.value for t in StrategyType))
-        raise ProfileError(f"{where}.type: {fields['type']!r} is not one of {known}") from None
+        given = fields.get("type")
+        raise ProfileError(f"{where}.type: {given!r} is not one of {known}") from None
     resources = _resources(fields.get("resources"), highest=100, where=f"{where}.resources")
     ratio = fields.get("requestedToCapacityRatio")
     path = f"{where}.requestedToCapacityRatio"

@@ -1,10 +1,8 @@
 """Profiles: which plugins filter and score for a schedulerName, in which order, with which weight
 and arguments.
 
-Read from a KubeSchedulerConfiguration v1 with upstream's merge rules: a specific extension point
-overrides multiPoint, ``*`` in disabled clears the defaults, a custom entry for a default plugin
-re-weighs it in place, unknown fields and plugin names are errors. Plugins that are not built keep
-their place in the list by name, so that the kernel can say what it does not obey.
+Plugins that are not built keep their place in the list by name, so that the kernel can say what it
+does not obey.
 """
 
 from __future__ import annotations
@@ -14,26 +12,20 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from stretto.model.shape import Shape
+from stretto.placement.arguments import Arguments, read_arguments
 from stretto.placement.framework import Gates, Plugin
-from stretto.placement.plugin_args import (
-    affinity_args,
-    balanced_args,
-    fit_args,
-    interpod_args,
-    spread_args,
-)
+from stretto.placement.plugin_sets import check_queue_sort, enabled_plugins
 from stretto.placement.plugins.balanced_allocation import BalancedAllocation
 from stretto.placement.plugins.image_locality import ImageLocality
-from stretto.placement.plugins.inter_pod_affinity import InterPodAffinity, InterPodArgs
-from stretto.placement.plugins.node_affinity import AddedAffinity, NodeAffinity
+from stretto.placement.plugins.inter_pod_affinity import InterPodAffinity
+from stretto.placement.plugins.node_affinity import NodeAffinity
 from stretto.placement.plugins.node_name import NodeName
 from stretto.placement.plugins.node_ports import NodePorts
-from stretto.placement.plugins.node_resources_fit import FitArgs, NodeResourcesFit
+from stretto.placement.plugins.node_resources_fit import NodeResourcesFit
 from stretto.placement.plugins.node_unschedulable import NodeUnschedulable
-from stretto.placement.plugins.pod_topology_spread import PodTopologySpread, SpreadArgs
+from stretto.placement.plugins.pod_topology_spread import PodTopologySpread
 from stretto.placement.plugins.taint_toleration import TaintToleration
 from stretto.placement.postfilter import PreemptionArgs
-from stretto.placement.registry import DEFAULT_ORDER, DEFAULT_WEIGHTS, POINTS
 from stretto.placement.strict import ProfileError, integer, mapping, sequence, text
 from stretto.snapshot.columns import Snapshot
 
@@ -45,21 +37,7 @@ BUILT = frozenset({
 })  # fmt: skip
 GATES = frozenset({"TaintTolerationComparisonOperators"})
 """Feature gates that are read; see :class:`~stretto.placement.framework.Gates`."""
-_TOP = (
-    "apiVersion", "kind", "parallelism", "leaderElection", "clientConnection", "enableProfiling",
-    "enableContentionProfiling", "percentageOfNodesToScore", "podInitialBackoffSeconds",
-    "podMaxBackoffSeconds", "delayCacheUntilActive", "profiles", "extenders",
-)  # fmt: skip
 _PROFILE = ("schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig")
-_MAX_WEIGHT = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Weighted:
-    """An enabled plugin and the weight its entry gives; 0 stands for the plugin's default, 1."""
-
-    name: str
-    weight: int = 0
 
 
 _PREEMPTION = PreemptionArgs()
@@ -122,26 +100,32 @@ class Profiles:
 
     @classmethod
     def from_configuration(
-        cls, raw: Mapping[str, object], *, gates: Mapping[str, bool] | None = None
+        cls,
+        raw: Mapping[str, object],
+        *,
+        gates: Mapping[str, bool] | None = None,
+        ignored: frozenset[str] = frozenset(),
     ) -> Profiles:
-        """Read a KubeSchedulerConfiguration v1 (already parsed from YAML or JSON).
+        """The profiles of a KubeSchedulerConfiguration v1 (already parsed from YAML or JSON).
+
+        ``ignored``: resources that extenders check instead of NodeResourcesFit.
+        :func:`stretto.placement.configuration.read_configuration` reads the rest.
 
         Raises:
             ProfileError: an unknown field, plugin or value; the message says where.
         """
-        top = mapping(raw, _TOP, where="configuration")
-        if top.get("kind", "KubeSchedulerConfiguration") != "KubeSchedulerConfiguration":
-            raise ProfileError(f"configuration: kind {top['kind']!r} is not a scheduler's")
-        if top.get("apiVersion", _API) != _API:
-            raise ProfileError(f"configuration: apiVersion must be {_API}")
-        if top.get("extenders"):
-            raise ProfileError("configuration.extenders: extenders are not built in this release")
-        listed = sequence(top.get("profiles"), where="profiles") or [{}]
-        built = _gates(gates)
-        return cls([_profile(p, gates=built, where=f"profiles[{i}]") for i, p in enumerate(listed)])
-
-
-_API = "kubescheduler.config.k8s.io/v1"
+        listed = sequence(raw.get("profiles"), where="profiles") or [{}]
+        made = _gates(gates)
+        found = []
+        for i, item in enumerate(listed):
+            where = f"profiles[{i}]"
+            named = mapping(item, _PROFILE, where=where).get("schedulerName")
+            if named is None and len(listed) > 1:
+                raise ProfileError(f"{where}.schedulerName: must be set where there are several")
+            found.append(_profile(item, gates=made, ignored=ignored, where=where))
+        plugins = [mapping(item, _PROFILE, where="").get("plugins") for item in listed]
+        check_queue_sort(plugins, own={})
+        return cls(found)
 
 
 def _gates(raw: Mapping[str, bool] | None) -> Gates:
@@ -149,22 +133,22 @@ def _gates(raw: Mapping[str, bool] | None) -> Gates:
     return Gates(taint_toleration_comparison_operators=bool((raw or {}).get(name, False)))
 
 
-def _profile(raw: object, *, gates: Gates, where: str) -> Profile:
+def _profile(
+    raw: object, *, gates: Gates, where: str, ignored: frozenset[str] = frozenset()
+) -> Profile:
     fields = mapping(raw, _PROFILE, where=where)
-    name = text(fields.get("schedulerName", "default-scheduler"), where=f"{where}.schedulerName")
-    plugins = mapping(fields.get("plugins"), (*POINTS, "multiPoint"), where=f"{where}.plugins")
-    sets = {
-        point: _plugin_set(plugins.get(point), where=f"{where}.plugins.{point}")
-        for point in (*POINTS, "multiPoint")
-    }
-    multi = _merged(sets["multiPoint"])
-    enabled = {
-        point: _expanded(multi, sets[point], point=point, where=f"{where}.plugins")
-        for point in POINTS
-    }
+    given = fields.get("schedulerName")
+    name = "default-scheduler" if given is None else text(given, where=f"{where}.schedulerName")
+    if not name:
+        raise ProfileError(f"{where}.schedulerName: must not be empty")
+    percentage(fields.get("percentageOfNodesToScore"), where=f"{where}.percentageOfNodesToScore")
+    enabled = enabled_plugins(fields.get("plugins"), own={}, where=f"{where}.plugins")
     points = {point: tuple(w.name for w in found) for point, found in enabled.items()}
     filters, scorers = points["filter"], enabled["score"]
-    made = _instances(fields.get("pluginConfig"), gates=gates, where=f"{where}.pluginConfig")
+    arguments = read_arguments(
+        fields.get("pluginConfig"), where=f"{where}.pluginConfig", ignored=ignored
+    )
+    made = _plugins(arguments, gates=gates)
     spread = made["PodTopologySpread"]
     assert isinstance(spread, PodTopologySpread)
     return Profile(
@@ -173,99 +157,24 @@ def _profile(raw: object, *, gates: Gates, where: str) -> Profile:
         scorers=tuple((made[w.name], w.weight or 1) for w in scorers if w.name in BUILT),
         prefilters=tuple(made[n] for n in points["preFilter"] if n in BUILT),
         points=MappingProxyType(points),
+        preemption=arguments.preemption,
         unbuilt_filters=tuple(n for n in filters if n not in BUILT),
         unbuilt_scorers=tuple(w.name for w in scorers if w.name not in BUILT),
         unbuilt_hard=spread.hard_defaults if "PodTopologySpread" in filters else (),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Set:
-    enabled: tuple[Weighted, ...]
-    disabled: frozenset[str]
+def percentage(raw: object, *, where: str) -> int | None:
+    """percentageOfNodesToScore: checked and without effect, since all nodes are evaluated."""
+    return None if raw is None else integer(raw, where=where, low=0, high=100)
 
 
-def _plugin_set(raw: object, *, where: str) -> _Set:
-    fields = mapping(raw, ("enabled", "disabled"), where=where)
-    enabled = []
-    for i, item in enumerate(sequence(fields.get("enabled"), where=where)):
-        path = f"{where}.enabled[{i}]"
-        entry = mapping(item, ("name", "weight"), where=path)
-        name = _known(entry.get("name"), where=path)
-        weight = integer(entry.get("weight") or 0, where=f"{path}.weight", low=0, high=_MAX_WEIGHT)
-        enabled.append(Weighted(name, weight))
-    if len({w.name for w in enabled}) < len(enabled):
-        raise ProfileError(f"{where}.enabled: a plugin is listed twice")
-    disabled = set()
-    for i, item in enumerate(sequence(fields.get("disabled"), where=where)):
-        entry = mapping(item, ("name", "weight"), where=f"{where}.disabled[{i}]")
-        raw_name = entry.get("name")
-        path = f"{where}.disabled[{i}]"
-        disabled.add("*" if raw_name == "*" else _known(raw_name, where=path))
-    return _Set(tuple(enabled), frozenset(disabled))
-
-
-def _known(raw: object, *, where: str) -> str:
-    name = text(raw, where=f"{where}.name")
-    if name not in DEFAULT_ORDER:
-        raise ProfileError(f"{where}: there is no plugin {name!r}")
-    return name
-
-
-def _merged(custom: _Set) -> list[Weighted]:
-    """multiPoint after upstream's mergePluginSet with the default list."""
-    replacing = {w.name: w for w in custom.enabled}
-    merged = []
-    if "*" not in custom.disabled:
-        for name in DEFAULT_ORDER:
-            if name not in custom.disabled:
-                default = Weighted(name, DEFAULT_WEIGHTS.get(name, 0))
-                merged.append(replacing.pop(name, default))
-    return merged + [w for w in custom.enabled if w.name in replacing]
-
-
-def _expanded(multi: list[Weighted], custom: _Set, *, point: str, where: str) -> list[Weighted]:
-    """The plugins of one extension point, in upstream's order: overrides, multiPoint, the rest."""
-    implementing = POINTS[point]
-    explicit = {w.name: w for w in custom.enabled}
-    for name in explicit:
-        if name not in implementing:
-            raise ProfileError(f"{where}.{point}: plugin {name!r} does not extend this point")
-    if "*" in custom.disabled:
-        return list(custom.enabled)
-    from_multi = [w for w in multi if w.name in implementing and w.name not in custom.disabled]
-    names = {w.name for w in from_multi}
-    overriding = [w for w in custom.enabled if w.name in names]
-    rest = [w for w in custom.enabled if w.name not in names]
-    return overriding + [w for w in from_multi if w.name not in explicit] + rest
-
-
-def _instances(raw: object, *, gates: Gates, where: str) -> dict[str, Plugin]:
-    fit, balanced, added = FitArgs(), balanced_args(None, where=where), AddedAffinity()
-    spread, interpod = SpreadArgs(), InterPodArgs()
-    seen: set[str] = set()
-    for i, item in enumerate(sequence(raw, where=where)):
-        path = f"{where}[{i}]"
-        entry = mapping(item, ("name", "args"), where=path)
-        name = _known(entry.get("name"), where=path)
-        if name in seen:
-            raise ProfileError(f"{path}: arguments of {name} are given twice")
-        seen.add(name)
-        args, path = entry.get("args"), f"{path}.args"
-        match name:
-            case "NodeResourcesFit":
-                fit = fit_args(args, where=path)
-            case "NodeResourcesBalancedAllocation":
-                balanced = balanced_args(args, where=path)
-            case "NodeAffinity":
-                added = affinity_args(args, where=path)
-            case "PodTopologySpread":
-                spread = spread_args(args, where=path)
-            case "InterPodAffinity":
-                interpod = interpod_args(args, where=path)
+def _plugins(arguments: Arguments, *, gates: Gates) -> dict[str, Plugin]:
+    """The plugins that are built, by name."""
     plugins: list[Plugin] = [
-        NodeName(), NodeUnschedulable(gates), TaintToleration(gates), NodeAffinity(added),
-        NodePorts(), NodeResourcesFit(fit), BalancedAllocation(balanced), ImageLocality(),
-        PodTopologySpread(spread, gates), InterPodAffinity(interpod),
+        NodeName(), NodeUnschedulable(gates), TaintToleration(gates),
+        NodeAffinity(arguments.affinity), NodePorts(), NodeResourcesFit(arguments.fit),
+        BalancedAllocation(arguments.balanced), ImageLocality(),
+        PodTopologySpread(arguments.spread, gates), InterPodAffinity(arguments.interpod),
     ]  # fmt: skip
     return {plugin.name: plugin for plugin in plugins}

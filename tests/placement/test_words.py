@@ -143,20 +143,6 @@ def test_a_bad_profile_is_one_clear_line(profile, words):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("raw", "words"),
-    [
-        ({"kind": "Pod"}, "kind"),
-        ({"apiVersion": "v2"}, "apiVersion"),
-        ({"extenders": [{}]}, "not built"),
-        ({"profiles": [{}, {}]}, "same schedulerName"),
-    ],
-)
-def test_a_bad_configuration_is_one_clear_line(raw, words):
-    with pytest.raises(ProfileError, match=words):
-        Profiles.from_configuration(raw)
-
-
 def test_merging_follows_upstream():
     profile = {
         "plugins": {

@@ -1,0 +1,103 @@
+"""The ``pluginConfig`` part of a profile: the arguments of all plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from stretto.placement.claim_args import (
+    DeviceArgs,
+    VolumeArgs,
+    device_args,
+    preemption_args,
+    volume_args,
+)
+from stretto.placement.plugin_args import (
+    affinity_args,
+    balanced_args,
+    fit_args,
+    interpod_args,
+    spread_args,
+)
+from stretto.placement.plugins.inter_pod_affinity import InterPodArgs
+from stretto.placement.plugins.node_affinity import AddedAffinity
+from stretto.placement.plugins.node_resources_fit import FitArgs
+from stretto.placement.plugins.pod_topology_spread import SpreadArgs
+from stretto.placement.postfilter import PreemptionArgs
+from stretto.placement.resource_scoring import WeightedResource
+from stretto.placement.strict import ProfileError, mapping, sequence, text
+
+API = "kubescheduler.config.k8s.io/v1"
+_KINDS = frozenset({
+    "DefaultPreemption", "DynamicResources", "InterPodAffinity", "NodeAffinity",
+    "NodeResourcesBalancedAllocation", "NodeResourcesFit", "PodTopologySpread", "VolumeBinding",
+})  # fmt: skip
+"""Plugins whose arguments have a kind; those of others are not read, as upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Arguments by plugin; upstream's defaults where nothing is said."""
+
+    fit: FitArgs = field(default_factory=FitArgs)
+    balanced: tuple[WeightedResource, ...] = field(
+        default_factory=lambda: balanced_args(None, where="")
+    )
+    affinity: AddedAffinity = field(default_factory=AddedAffinity)
+    spread: SpreadArgs = field(default_factory=SpreadArgs)
+    interpod: InterPodArgs = field(default_factory=InterPodArgs)
+    preemption: PreemptionArgs = field(default_factory=PreemptionArgs)
+    volumes: VolumeArgs = field(default_factory=VolumeArgs)
+    devices: DeviceArgs = field(default_factory=DeviceArgs)
+
+
+def read_arguments(raw: object, *, where: str, ignored: frozenset[str] = frozenset()) -> Arguments:
+    """Read ``pluginConfig``; ``ignored``: resources that extenders check instead of
+    NodeResourcesFit, which then replace its own list, as upstream.
+
+    Raises:
+        ProfileError: an unknown field, or a value that cannot be used; the message says where.
+    """
+    found = Arguments()
+    seen: set[str] = set()
+    for i, item in enumerate(sequence(raw, where=where)):
+        path = f"{where}[{i}]"
+        entry = mapping(item, ("name", "args"), where=path)
+        name = text(entry.get("name"), where=f"{path}.name")
+        if name in seen:
+            raise ProfileError(f"{path}: arguments of {name} are given twice")
+        seen.add(name)
+        args, path = entry.get("args"), f"{path}.args"
+        _check_kind(args, name=name, where=path)
+        found = _taken(found, args, name=name, where=path)
+    return replace(found, fit=replace(found.fit, ignored=ignored)) if ignored else found
+
+
+def _taken(found: Arguments, args: object, *, name: str, where: str) -> Arguments:
+    match name:
+        case "NodeResourcesFit":
+            return replace(found, fit=fit_args(args, where=where))
+        case "NodeResourcesBalancedAllocation":
+            return replace(found, balanced=balanced_args(args, where=where))
+        case "NodeAffinity":
+            return replace(found, affinity=affinity_args(args, where=where))
+        case "PodTopologySpread":
+            return replace(found, spread=spread_args(args, where=where))
+        case "InterPodAffinity":
+            return replace(found, interpod=interpod_args(args, where=where))
+        case "DefaultPreemption":
+            return replace(found, preemption=preemption_args(args, where=where))
+        case "VolumeBinding":
+            return replace(found, volumes=volume_args(args, where=where))
+        case "DynamicResources":
+            return replace(found, devices=device_args(args, where=where))
+    return found
+
+
+def _check_kind(args: object, *, name: str, where: str) -> None:
+    """Arguments may say what they are, and then have to be the plugin's."""
+    if name in _KINDS and isinstance(args, Mapping):
+        if args.get("kind") not in (None, "", f"{name}Args"):
+            raise ProfileError(f"{where}.kind: {args['kind']!r} is not {name}Args")
+        if args.get("apiVersion") not in (None, "", API):
+            raise ProfileError(f"{where}.apiVersion: {args['apiVersion']!r} is not {API}")
