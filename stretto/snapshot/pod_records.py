@@ -8,6 +8,7 @@ The uid of an ordinary pod is a UUID and fits in 16 bytes; any other is kept bes
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -25,7 +26,8 @@ PREEMPTED = 2
 _RECORD = struct.Struct("<16sIII")
 RECORD_BYTES = _RECORD.size
 _COLUMNS = np.dtype([("uid", "V16"), ("shape", "<u4"), ("start", "<u4"), ("flags", "<u4")])
-_HYPHENS = (8, 13, 18, 23)
+_is_uuid = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}").fullmatch
+"""Whether the text can be made again from its 16 bytes: hyphens in place, small letters."""
 
 
 class PodRecord(NamedTuple):
@@ -101,9 +103,10 @@ class PodRecords:
                 yield row, record
 
     def _key(self, uid: str) -> bytes:
+        if _is_uuid(uid):
+            return bytes.fromhex(uid.replace("-", ""))
         key = uid_key(uid)
-        if not _is_uuid(uid):
-            self._odd[key] = uid
+        self._odd[key] = uid
         return key
 
     def _uid(self, key: bytes) -> str:
@@ -129,14 +132,6 @@ def _find(records: bytearray, key: bytes) -> int:
     while at >= 0 and at % RECORD_BYTES:
         at = records.find(key, at + 1)
     return at
-
-
-def _is_uuid(uid: str) -> bool:
-    """Whether the text can be made again from its 16 bytes: hyphens in place, small letters."""
-    if len(uid) != 36 or any(uid[at] != "-" for at in _HYPHENS):
-        return False
-    digits = uid.replace("-", "")
-    return len(digits) == 32 and all(c in "0123456789abcdef" for c in digits)
 
 
 def uid_key(uid: str) -> bytes:
