@@ -205,8 +205,12 @@ class Snapshot:
     def suppose(self, shape: Shape, row: int, by: int) -> None:
         """Count pods on a row, or off it, for the length of a question; whoever does so undoes it.
 
-        Filters see it, but nothing is noted as changed: kept scores stay what they are.
+        Filters see it, but nothing is noted as changed: kept scores stay what they are. A pod that
+        is being deleted counts as one that is not: upstream's topology spread does not count it,
+        and yet subtracts it when preemption takes it away (podtopologyspread updateWithPod).
         """
+        if shape.terminating:
+            shape = msgspec.structs.replace(shape, terminating=False)
         self._shift(self._usages.of(shape), row, by)
         self.changes.take_back()
 

@@ -203,6 +203,22 @@ def test_a_hard_spread_fills_zones_evenly_and_stops_at_the_skew():
     assert kernel.check_one(shape, 5) is Cause.NONE
 
 
+def test_taking_away_a_pod_that_is_being_deleted_lowers_its_domain_as_upstream_does():
+    snapshot = zoned("ab")
+    kernel = fresh(snapshot, variant=0)
+    constraint = SpreadConstraint(1, "zone", hard=True, selector=APP)
+    shape = msgspec.structs.replace(PLAIN, spread=(constraint,))
+    leaving = msgspec.structs.replace(PLAIN, terminating=True)
+    snapshot.add_pod(PLAIN, 0)
+    snapshot.add_pod(leaving, 0)
+    assert kernel.check_one(shape, 0) is Cause.SPREAD
+    snapshot.suppose(leaving, 0, -1)
+    assert kernel.check_one(shape, 0) is Cause.NONE
+    snapshot.suppose(leaving, 0, 1)
+    assert kernel.check_one(shape, 0) is Cause.SPREAD
+    snapshot.validate()
+
+
 def test_anti_affinity_works_both_ways_and_after_its_pod_has_left():
     snapshot = zoned("aabb")
     kernel = fresh(snapshot, variant=0)
