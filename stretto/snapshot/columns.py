@@ -29,6 +29,7 @@ from stretto.snapshot.delta import Delta, NodeChange, NodeRow, ObjectRow, Taint
 from stretto.snapshot.full import chunks
 from stretto.snapshot.group_rows import GroupRows
 from stretto.snapshot.images import ImageTable
+from stretto.snapshot.interning import Interner
 from stretto.snapshot.kins import KinTable
 from stretto.snapshot.labels import LabelColumn, LabelTable
 from stretto.snapshot.nominations import NOMINATION, Nominations, decode_nomination
@@ -41,7 +42,6 @@ from stretto.snapshot.tallies import TallyTable
 PARTITIONS = 64
 """Virtual slices of the nodes; shards prefer those that are their own."""
 _FIRST_CAPACITY = 64
-Interned = TypeVar("Interned")
 Place = TypeVar("Place")
 
 
@@ -113,7 +113,7 @@ class Snapshot:
         self._free: list[int] = []
         self._tentative_on: dict[int, int] = {}
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
-        self._interned: dict[object, object] = {}
+        self._interner = Interner()
         self._objects: dict[str, dict[str, ObjectRow]] = {}
         self._in_namespace: dict[tuple[str, str], dict[str, ObjectRow]] = {}
 
@@ -329,7 +329,7 @@ class Snapshot:
         self.changes.note(row)
 
     def _put_node(self, change: NodeChange) -> None:
-        node = self._intern(change.row)
+        node = self._interner.node(change.row, nodes=self.capacity)
         row = self._row_of_id.get(change.node_id)
         if row is None:
             row = self._new_row(change.node_id, node)
@@ -439,24 +439,6 @@ class Snapshot:
             known = self._taint_ids[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
         return known
-
-    def _intern(self, node: NodeRow) -> NodeRow:
-        """The same definition with labels, taints, amounts and images shared between nodes:
-        memory."""
-        one = self._one
-        return msgspec.structs.replace(
-            node,
-            labels=tuple(one(pair) for pair in node.labels),
-            taints=one(node.taints),
-            allocatable=one(node.allocatable),
-            images=one(tuple(one(image) for image in node.images)) if node.images else (),
-            declared_features=one(node.declared_features),
-        )
-
-    def _one(self, value: Interned) -> Interned:
-        if len(self._interned) > 16 * self.capacity + 4096:
-            self._interned.clear()
-        return self._interned.setdefault(value, value)  # type: ignore[return-value]
 
     # ----------------------------------------------------------------------------------- self-check
     def validate(self) -> None:
