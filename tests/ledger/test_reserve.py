@@ -152,7 +152,7 @@ async def test_a_removed_node_is_counted_until_its_last_entry_is_freed(ledger: L
 async def test_large_units_and_large_calls(ledger: Ledger) -> None:
     await ledger.install(1)
     await ledger.set_nodes([node(f"n{i}", cpu=10**6, pods=2000) for i in range(1200)])
-    assert await ledger.reserve([unit("gang", *[f"n{i}" for i in range(256)])]) == [GRANTED]
+    assert await ledger.reserve([unit("gang", *[f"n{i}" for i in range(1024)])]) == [GRANTED]
     many = [unit(f"u{i}", f"n{i % 1200}") for i in range(2500)]
     assert await ledger.reserve(many) == [GRANTED] * 2500
     assert all(await ledger.transition([LedgerOp.bound(f"u{i}") for i in range(2500)]))
