@@ -276,18 +276,25 @@ def seconds_of(time: str | None) -> int:
 
 _pod_decoder = msgspec.json.Decoder(Pod)
 _node_decoder = msgspec.json.Decoder(Node)
+TOO_DEEP = "JSON is nested too deeply"
 
 
 def decode_pod(data: bytes | str) -> Pod:
     """Read a pod.
 
     Raises:
-        msgspec.DecodeError: not JSON.
+        msgspec.DecodeError: not JSON, or nested without end.
         msgspec.ValidationError: a field that is read has another type than the API's.
     """
-    return _pod_decoder.decode(data)
+    try:
+        return _pod_decoder.decode(data)
+    except RecursionError:
+        raise msgspec.DecodeError(TOO_DEEP) from None
 
 
 def decode_node(data: bytes | str) -> Node:
     """Read a node; raises as :func:`decode_pod` does."""
-    return _node_decoder.decode(data)
+    try:
+        return _node_decoder.decode(data)
+    except RecursionError:
+        raise msgspec.DecodeError(TOO_DEEP) from None

@@ -50,7 +50,8 @@ def amount(text: str, *, milli: bool) -> int:
 def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
     """A resource list. Raises :class:`AmountError`."""
     return {
-        name: amount(str(value), milli=name == "cpu") for name, value in (quantities or {}).items()
+        name: amount("0" if value is None else str(value), milli=name == "cpu")
+        for name, value in (quantities or {}).items()
     }
 
 

@@ -21,8 +21,10 @@ from stretto.simulator.answers import (
     not_found,
     precondition,
 )
+from stretto.simulator.field_types import Unreadable, typed
 from stretto.simulator.identity import Identities
 from stretto.simulator.kinds import Kind, Route, kind_of, no_such_path, route_of
+from stretto.simulator.object_rules import check_rules
 from stretto.simulator.patches import patched
 from stretto.simulator.pod_defaults import (
     SYSTEM_PRIORITIES,
@@ -129,7 +131,10 @@ class ApiServer:
                 kind=route.kind.name,
                 name=record.name,
             )
-            changed = self.update(route, record, body, by_patch=True)
+            try:
+                changed = self.update(route, record, body, by_patch=True)
+            except Unreadable as refusal:
+                raise refusal.of_patch from None
         elif request.method == "PUT":
             changed = self.update(route, record, request.decoded(), by_patch=False)
         else:
@@ -197,13 +202,13 @@ class ApiServer:
         Raises:
             Refusal: 400, 404 (no such namespace), 409 or 422.
         """
-        meta = body.setdefault("metadata", {})
+        fields = typed(kind, body)
+        meta = body["metadata"] = body.get("metadata") or {}
+        if meta.get("resourceVersion"):
+            raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
         self._identities.give(kind, meta, namespace)
         if namespace and not self._namespace_exists(namespace):
             raise not_found("namespaces", namespace)
-        store = self.store(kind)
-        if store.get(namespace, meta["name"]) is not None:
-            raise already_exists(kind.qualified, meta["name"])
         if kind.resource == "pods":
             set_pod_defaults(body, priorities=self._priority, now=self.now())
         elif kind.resource == "nodes":
@@ -211,6 +216,10 @@ class ApiServer:
         elif kind.resource == "namespaces":
             body.setdefault("spec", {"finalizers": ["kubernetes"]})
             body.setdefault("status", {"phase": "Active"})
+        check_rules(kind, fields, name=meta["name"])
+        store = self.store(kind)
+        if store.get(namespace, meta["name"]) is not None:
+            raise already_exists(kind.qualified, meta["name"])
         record = store.create(new_record(kind, body))
         if kind.resource == "events" and len(store) > self._event_window:
             store.forget_oldest()
@@ -239,6 +248,7 @@ class ApiServer:
         Raises:
             Refusal: 409 or 422.
         """
+        fields = typed(route.kind, body)
         kind, meta = route.kind, body.setdefault("metadata", {})
         if meta.get("name", old.name) != old.name:
             raise bad_request(
@@ -273,6 +283,8 @@ class ApiServer:
         new = new_record(kind, body)
         if new.same_as(old):
             return old
+        if kind.resource != "pods" or before["spec"] != body["spec"]:
+            check_rules(kind, fields, name=old.name)
         if before["metadata"].get("deletionTimestamp") and self._may_go(new, meta):
             return new.at(self.store(kind).remove(old).version)
         return self.store(kind).replace(old, new)

@@ -8,6 +8,7 @@ requests and written in one piece when it comes round.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from stretto.simulator.answers import Answer, Refusal
@@ -17,6 +18,8 @@ from stretto.simulator.http_requests import RequestReader, UnreadableRequest
 from stretto.simulator.records import encode
 from stretto.simulator.request import Request, number
 from stretto.simulator.store import Store, Watch
+
+logger = logging.getLogger(__name__)
 
 WATCH_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -175,7 +178,11 @@ class _Connection(asyncio.Protocol):
 
     def _execute(self, request: Request) -> Answer:
         server = self._server
-        answer = server.own_pages(request) or server.api.handle(request)
+        try:
+            answer = server.own_pages(request) or server.api.handle(request)
+        except Exception:  # a defect of ours; the connection and its neighbours go on
+            logger.exception("%s %s", request.method, request.path[:200])
+            answer = Refusal(500, "InternalError", "an error on the server, see its log").answer
         server.count(request.method, request.path, answer.status)
         return answer
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
-from stretto.simulator.answers import Refusal, bad_request, invalid
+from stretto.simulator.answers import Refusal, invalid
 from stretto.simulator.records import Body
 
 Priorities = Callable[[str], tuple[int, str] | None]
 """Value and preemption policy of a priority class by name; "" asks for the cluster's default."""
 
-_QUANTITY = re.compile("^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$")
 _SPEC = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
@@ -85,40 +83,37 @@ def _complete_container(container: Body) -> None:
         image = str(container.get("image", "")).rpartition("/")[2]
         tagged = ":" in image and not image.endswith(":latest")
         container["imagePullPolicy"] = "IfNotPresent" if tagged else "Always"
-    resources = container["resources"]
-    if resources:
-        _check_quantities(resources)
-        if limits := resources.get("limits"):  # absent requests are as large as the limits
-            resources["requests"] = {**limits, **(resources.get("requests") or {})}
-
-
-def _check_quantities(resources: Any) -> None:
-    try:
-        texts = [
-            str(text)
-            for part in ("requests", "limits")
-            for text in (resources.get(part) or {}).values()
-        ]
-    except AttributeError:
-        raise bad_request("resources: requests and limits are objects") from None
-    if not all(map(_QUANTITY.match, texts)):
-        raise bad_request(
-            'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular '
-            f"expression '{_QUANTITY.pattern}'"
-        )
+    resources = container["resources"] or {}
+    if limits := resources.get("limits"):  # absent requests are as large as the limits
+        resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
 
 def _set_priority(spec: Body, *, name: str, priorities: Priorities) -> None:
     wanted = str(spec.get("priorityClassName") or "")
     found = priorities(wanted)
     if found is None:
-        raise Refusal(
-            403,
-            "Forbidden",
-            f'pods "{name}" is forbidden: no PriorityClass with name {wanted} was found',
+        raise _forbidden(name, f"no PriorityClass with name {wanted} was found")
+    for what, key, value in (
+        ("integer value of priority", "priority", found[0]),
+        ("string value of PreemptionPolicy", "preemptionPolicy", found[1]),
+    ):
+        given = spec.get(key)
+        if given is not None and given != value:
+            raise _forbidden(
+                name,
+                f"the {what} ({given}) must not be provided in pod spec; priority admission "
+                f"controller computed {value} from the given PriorityClass name",
+            )
+        spec[key] = value
+    if spec.get("overhead") and not spec.get("runtimeClassName"):
+        raise _forbidden(
+            name,
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
         )
-    spec["priority"] = found[0]
-    spec.setdefault("preemptionPolicy", found[1])
+
+
+def _forbidden(name: str, why: str) -> Refusal:
+    return Refusal(403, "Forbidden", f'pods "{name}" is forbidden: {why}')
 
 
 def _add_tolerations(spec: Body) -> None:

@@ -39,10 +39,15 @@ class Request:
         """The body as an object. Raises :class:`Refusal`: 400."""
         try:
             body = decode(self.body)
-        except ValueError as error:
-            raise bad_request(f"the body is not JSON: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+        if body is None:
+            return {}
         if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
-            raise bad_request("the body is not an object with metadata")
+            raise bad_request(
+                "couldn't get version/kind; json parse error: the body is not an object with "
+                "metadata"
+            )
         return body
 
 

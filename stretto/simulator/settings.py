@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stretto.simulator.amounts import AmountError, amount
+
 MAX_NODES = 100_000
 MAX_PODS = 1_000_000
 
@@ -87,5 +89,25 @@ class SimulatorSettings:
         ):
             if value < 1:
                 raise ValueError(f"--{name} {value}: take at least 1")
+        for name, text in (
+            ("node-cpu", self.node_cpu),
+            ("node-memory", self.node_memory),
+            ("node-pods", self.node_pods),
+        ):
+            check_quantity(text, flag=f"--{name}")
         if self.bookmark_s <= 0 or self.start_delay_s < 0 or self.termination_s < 0:
             raise ValueError("--bookmark-s must be positive, the delays not negative")
+
+
+def check_quantity(text: str, *, flag: str) -> None:
+    """Refuse what a node cannot say of itself.
+
+    Raises:
+        ValueError: naming the flag.
+    """
+    try:
+        if amount(text, milli=True) >= 0:
+            return
+    except AmountError:
+        pass
+    raise ValueError(f"{flag} {text[:40]!r}: take a quantity of 0 or more, such as 32 or 128Gi")

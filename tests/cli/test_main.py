@@ -37,6 +37,8 @@ REFUSED = [
     ("shard --partition-count -1", "--partition-count -1: take 0 or more"),
     ("loadgen --arrival soon", "argument --arrival: invalid choice: 'soon' (choose from 'steady'"),
     ("loadgen --rate-from 0", "--rate-from 0: take more than 0; see `stretto loadgen --help`"),
+    ("simulator --node-cpu abc", "--node-cpu 'abc': take a quantity of 0 or more, such as 32"),
+    ("simulator --node-memory=-1Gi", "--node-memory '-1Gi': take a quantity of 0 or more"),
     ("simulator --nodes -1", "--nodes -1: take 0 to "),
 ]
 

@@ -39,7 +39,10 @@ def call(
 
 
 def pod(name: str, *, requests: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    container = {"name": "c", "image": "a:1", "resources": {"requests": requests or {}}}
+    requests = requests or {}
+    limits = {name: text for name, text in requests.items() if "/" in name}  # must be equal
+    resources = {"requests": requests, "limits": limits}
+    container = {"name": "c", "image": "a:1", "resources": resources}
     return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
 
 

@@ -52,7 +52,7 @@ def test_objects_of_any_kind_are_kept(api: ApiServer) -> None:
         ({"metadata": {"name": "a" * 254}}, 422),
         ({"metadata": {"name": "a"}}, 422),
         ({"metadata": {"name": "a"}, "spec": {"containers": []}}, 422),
-        ({"metadata": {"name": "a"}, "spec": {"containers": [1]}}, 422),
+        ({"metadata": {"name": "a"}, "spec": {"containers": [1]}}, 400),
         ({"metadata": {"name": "a", "namespace": "b"}}, 400),
     ],
 )
