@@ -156,9 +156,9 @@ async def test_large_units_and_large_calls(ledger: Ledger) -> None:
     many = [unit(f"u{i}", f"n{i % 1200}") for i in range(2500)]
     assert await ledger.reserve(many) == [GRANTED] * 2500
     assert all(await ledger.transition([LedgerOp.bound(f"u{i}") for i in range(2500)]))
-    assert len(await ledger.entries()) == 2756
-    with pytest.raises(LedgerRefused, match="has 257 members"):
-        await ledger.reserve([unit("big", *["n1"] * 257)])
+    assert len(await ledger.entries()) == 3524
+    with pytest.raises(LedgerRefused, match="has 1025 members"):
+        await ledger.reserve([unit("big", *["n1"] * 1025)])
 
 
 async def test_a_pod_named_twice_in_a_unit_is_a_defect(ledger: Ledger) -> None:
