@@ -28,6 +28,7 @@ from stretto.snapshot.delta import NAMESPACE, Delta, NodeChange, ObjectRow, enco
 from stretto.snapshot.node_rows import node_row_of
 from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomination
 from stretto.snapshot.pod_records import flags_of
+from stretto.snapshot.volume_rows import KINDS, STORAGE_KINDS, encode_storage, storage_row
 from stretto.snapshot.workloads import KINDS as WORKLOADS
 from stretto.snapshot.workloads import Workload, encode_selector, workload_row_of
 
@@ -48,9 +49,20 @@ def _namespace(raw: bytes) -> ObjectRow:
     return ObjectRow(NAMESPACE, meta.name, payload=encode_labels(dict(meta.labels or {})))
 
 
+def _storage(kind: str) -> Callable[[bytes], ObjectRow]:
+    decoder = msgspec.json.Decoder(KINDS[kind].api)
+
+    def row_of(data: bytes) -> ObjectRow:
+        key, row = storage_row(kind, decoder.decode(data))
+        return ObjectRow(kind, key, 1, encode_storage(row))
+
+    return row_of
+
+
 ROWS: dict[str, Callable[[bytes], ObjectRow]] = {
     **{kind: _workload(kind) for kind in WORKLOADS},
     NAMESPACE: _namespace,
+    **{kind: _storage(kind) for kind in STORAGE_KINDS},
 }
 """Per API kind: JSON of the object → the row that the Binder's log would carry."""
 
@@ -184,6 +196,7 @@ class WorldState:
     def assume(self, name: str, row: int) -> None:
         """Later pods see this one on a node (sequence mode); upstream may preempt it, too."""
         pod = self._pods[name]
+        self.kernel.assume(self.shape(name), row)
         self._sequence += 1
         delta = Delta(epoch=1, sequence=self._sequence)
         self._load_pod(delta, pod, node_id=int(self.snapshot.node_id[row]))

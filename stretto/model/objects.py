@@ -91,31 +91,51 @@ class ImageSource(_Object, frozen=True, gc=False):
     reference: str = ""
 
 
+class DiskSource(_Object, frozen=True, gc=False):
+    """An inline disk: the fields of all kinds, of which each has some."""
+
+    pd_name: str = ""
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+    volume_path: str = ""
+    share_name: str = ""
+    iqn: str = ""
+    monitors: tuple[str, ...] | None = None
+    pool: str | None = None
+    image: str = ""
+    read_only: bool | None = None
+
+
 class Volume(_Object, frozen=True, gc=False):
     """A volume, as far as it constrains where a pod can run or which images it pulls.
 
     configMap, secret, projected, emptyDir, downwardAPI and hostPath are free; so are CSI inline
     volumes, which no plugin counts. The named inline kinds are those that VolumeRestrictions or
-    the volume limits read (design §12.14). The name is left out: it is generated for token
-    volumes, and equal volumes must be equal keys.
+    the volume limits read (design §12.14).
     """
 
+    name: str = ""
+    """First, see :attr:`free`: generated for token volumes, read of ephemeral ones only."""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: Present | None = None
     image: ImageSource | None = None
-    gce_persistent_disk: Present | None = None
-    aws_elastic_block_store: Present | None = None
-    azure_disk: Present | None = None
-    azure_file: Present | None = None
-    cinder: Present | None = None
-    iscsi: Present | None = None
-    rbd: Present | None = None
-    portworx_volume: Present | None = None
-    vsphere_volume: Present | None = None
+    gce_persistent_disk: DiskSource | None = None
+    aws_elastic_block_store: DiskSource | None = None
+    azure_disk: DiskSource | None = None
+    azure_file: DiskSource | None = None
+    cinder: DiskSource | None = None
+    iscsi: DiskSource | None = None
+    rbd: DiskSource | None = None
+    portworx_volume: DiskSource | None = None
+    vsphere_volume: DiskSource | None = None
+
+    @property
+    def free(self) -> bool:
+        """Without any meaning for scheduling; one comparison, as most volumes are."""
+        return msgspec.structs.astuple(self)[1:] == _FREE
 
 
-FREE_VOLUME = Volume()
-"""What a volume without scheduling meaning looks like."""
+_FREE = msgspec.structs.astuple(Volume())[1:]
 
 
 class SchedulingGroup(_Object, frozen=True, gc=False):

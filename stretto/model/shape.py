@@ -90,6 +90,28 @@ class SpreadConstraint(msgspec.Struct, frozen=True, array_like=True):
     """nodeTaintsPolicy: nodes with a hard taint that the pod does not tolerate do not count."""
 
 
+class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A volume of the pod that is a PersistentVolumeClaim of its namespace."""
+
+    name: str
+    pod: str = ""
+    """Of a generic ephemeral volume: the pod's name, else empty."""
+    pod_uid: str = ""
+    """Its uid, which must control the claim."""
+
+
+class Disk(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An inline volume that VolumeRestrictions or NodeVolumeLimits read."""
+
+    kind: str
+    """The field of the volume, as gcePersistentDisk."""
+    ident: tuple[str, ...] = ()
+    """What names the disk within its kind."""
+    read_only: bool = False
+    monitors: tuple[str, ...] = ()
+    """Of rbd: two are the same only if they have a monitor in common."""
+
+
 class Shape(msgspec.Struct, frozen=True, dict=True):
     """What scheduling looks at; see the module docstring."""
 
@@ -126,6 +148,10 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     """The sorted key set (keys some live selector reads) that ``labels`` was projected on."""
     anti_affinity: tuple[PodTerm, ...] = ()
     """Required anti-affinity terms; they keep others away as well."""
+    claims: tuple[Claim, ...] = ()
+    """In the order of the pod's volumes."""
+    disks: tuple[Disk, ...] = ()
+    """Inline disks in the order of the pod's volumes."""
     unbuilt_hard: tuple[str, ...] = ()
     """Hard constraints present in the pod that no plugin of this release checks, named for the
     condition."""

@@ -29,26 +29,15 @@ from stretto.model.affinity import (
     tolerations_of,
 )
 from stretto.model.groups import group_key_of
-from stretto.model.objects import FREE_VOLUME, Container, Pod, PodSpec, PodStatus, Volume
+from stretto.model.objects import Container, Pod, PodSpec, PodStatus
+from stretto.model.pod_volumes import volumes_of
 from stretto.model.requests import RequestError, read_requests
-from stretto.model.shape import Shape
+from stretto.model.shape import Claim, Disk, Shape
 
 __all__ = ["ShapeError", "ShapeMaker", "shape_of"]
 
 Key = tuple[object, ...]
 
-_INLINE = {
-    "gce_persistent_disk": "gcePersistentDisk",
-    "aws_elastic_block_store": "awsElasticBlockStore",
-    "azure_disk": "azureDisk",
-    "azure_file": "azureFile",
-    "cinder": "cinder",
-    "iscsi": "iscsi",
-    "rbd": "rbd",
-    "portworx_volume": "portworxVolume",
-    "vsphere_volume": "vsphereVolume",
-}
-"""Inline volumes that VolumeRestrictions or NodeVolumeLimits read, by field."""
 SPREAD_CONTROLLERS = {
     "ReplicationController": "v1",
     "ReplicaSet": "apps/v1",
@@ -139,7 +128,7 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
         bytes(spec.overhead),
         bytes(spec.resources),
         bytes(spec.resource_claims),
-        tuple([v for v in spec.volumes if v != FREE_VOLUME]) if spec.volumes else None,
+        _volumes_key(pod) if spec.volumes else None,
         (spec.host_network, spec.host_users, group_key_of(pod), spec.workload_ref),
         _status_key(pod, status) if status.container_statuses or status.resources else None,
         label_keys,
@@ -150,6 +139,14 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
 def _match_values(spread: bytes, labels: dict[str, str] | None) -> Key | None:
     """The labels that matchLabelKeys of spread constraints may read; seldom any."""
     return tuple(sorted((labels or {}).items())) if b"matchLabelKeys" in spread else None
+
+
+def _volumes_key(pod: Pod) -> Key:
+    """The volumes that mean something; generic ephemeral ones belong to this very pod."""
+    found = tuple([v for v in pod.spec.volumes or () if not v.free])
+    if any(v.ephemeral is not None for v in found):
+        return found, pod.metadata.name, pod.metadata.uid
+    return found
 
 
 def _containers_key(containers: list[Container]) -> Key:
@@ -207,6 +204,7 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
     spread = spread_of(spec.topology_spread_constraints, labels=labels)
     hard_spread, soft_spread = spread_names(spread)
     images, image_containers = _images(spec)
+    claims, disks = volumes_of(pod)
     return Shape(
         profile=spec.scheduler_name,
         namespace=namespace,
@@ -228,7 +226,9 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
         labels=tuple((key, labels[key]) for key in label_keys if key in labels),
         label_keys=label_keys,
         anti_affinity=affinity.anti_affinity,
-        unbuilt_hard=affinity.hard + hard_spread + _hard(spec),
+        claims=claims,
+        disks=disks,
+        unbuilt_hard=affinity.hard + hard_spread + _hard(spec, claims, disks),
         unbuilt_soft=affinity.soft + soft_spread,
         terminating=placed and pod.metadata.deletion_timestamp is not None,
         affinity=affinity.affinity,
@@ -271,9 +271,9 @@ def normal_image_name(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
-def _hard(spec: PodSpec) -> tuple[str, ...]:
+def _hard(spec: PodSpec, claims: tuple[Claim, ...], disks: tuple[Disk, ...]) -> tuple[str, ...]:
     """Hard constraints that no plugin of this release checks, beside affinity and spread."""
-    found = _volume_constraints(spec.volumes or ())
+    found = _volume_constraints(claims, disks)
     if decoded(spec.resource_claims, list[object], where="spec.resourceClaims"):
         found.append("DynamicResources: resource claim")
     if spec.workload_ref is not None:
@@ -282,27 +282,15 @@ def _hard(spec: PodSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _volume_constraints(volumes: Iterable[Volume]) -> list[str]:
-    claims: set[str] = set()
-    others: set[str] = set()
-    for volume in volumes:
-        if volume == FREE_VOLUME:
-            continue
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
-            claims.add(f'VolumeBinding: persistentVolumeClaim "{name}"')
-        if volume.ephemeral is not None:
-            others.add("VolumeBinding: ephemeral volume")
-        others |= {
-            f"VolumeRestrictions: {name} volume"
-            for field, name in _INLINE.items()
-            if getattr(volume, field) is not None
-        }
-    named = sorted(claims)
+def _volume_constraints(claims: tuple[Claim, ...], disks: tuple[Disk, ...]) -> list[str]:
+    names = {claim.name for claim in claims if not claim.pod}
+    named = [f'VolumeBinding: persistentVolumeClaim "{name}"' for name in sorted(names)]
     if len(named) > MAX_NAMED:
         more = len(named) - MAX_NAMED
         named = [*named[:MAX_NAMED], f"VolumeBinding: {more} more persistentVolumeClaims"]
-    return named + sorted(others)
+    if any(claim.pod for claim in claims):
+        named.append("VolumeBinding: ephemeral volume")
+    return named + sorted({f"VolumeRestrictions: {disk.kind} volume" for disk in disks})
 
 
 def _features(spec: PodSpec) -> list[str]:

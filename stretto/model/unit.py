@@ -129,6 +129,8 @@ class Cause(enum.IntEnum):
     AFFINITY = 15
     """Pods there have changed: affinity or anti-affinity, own or others', no longer admits the
     pod."""
+    VOLUMES = 16
+    """The pod's claims, disks or volumes no longer allow the node."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):

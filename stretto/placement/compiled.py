@@ -81,6 +81,8 @@ class CompiledShape:
         """Plugins whose PreFilter may reject the shape."""
         self._versioned = [f for f in self.dynamic if type(f).version is not Filter.version]
         self._versions: list[object] = []
+        self.spans = any(each.spans for each in self.dynamic)
+        """Pods of the shape are placed one at a time."""
         self.total: Int64s = np.zeros(0, dtype=np.int64)
         self._uses = 0
         self._fixed: Int64s | int = 0

@@ -134,6 +134,10 @@ class Filter:
         """The same for one row."""
         raise AssertionError("each filter has its own")
 
+    spans: ClassVar[bool] = False
+    """A pod of the shape that is placed may change what other rows say, so that pods of the shape
+    are placed one at a time."""
+
     def version(self) -> object:
         """What the answers depend on beside their rows, as a value that changes with it; rows are
         asked again when it does. None: nothing."""
@@ -222,6 +226,13 @@ class Plugin:
     def filter(self, shape: Shape, snapshot: Snapshot) -> Filter | None:
         """The filter for a shape; None when it has nothing to say (upstream's Skip)."""
         return None
+
+    def assume(self, shape: Shape, row: int, snapshot: Snapshot) -> None:
+        """Keep what a tentative pod on a row would do to objects (upstream's Reserve); for shapes
+        whose :class:`~stretto.snapshot.pods.Usage` says so."""
+
+    def forget(self, shape: Shape, row: int, snapshot: Snapshot) -> None:
+        """Undo one :meth:`assume` of the shape on the row."""
 
     def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:
         """The scorer for a shape; None when it adds 0 everywhere or skips."""

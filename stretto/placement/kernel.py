@@ -17,7 +17,7 @@ from stretto.model.unit import Cause, Diagnosis
 from stretto.placement.batch import place_batch
 from stretto.placement.compiled import CompiledShape, Counters
 from stretto.placement.evaluation import Evaluation, diagnose, evaluate
-from stretto.placement.framework import Bools, Status, View
+from stretto.placement.framework import Bools, Plugin, Status, View
 from stretto.placement.named import best_of
 from stretto.placement.nominated import leave_claimed
 from stretto.placement.postfilter import PostFilterResult
@@ -70,6 +70,7 @@ class Kernel:
         self._refusals = Refusals(snapshot)
         self._counters = Counters()
         self._preemption = Preemption(snapshot)
+        snapshot.assumer = self
 
     def set_own_partitions(self, partitions: frozenset[int]) -> None:
         """Prefer these virtual slices from now on."""
@@ -97,6 +98,8 @@ class Kernel:
         compiled = self._compiled(shape)
         if compiled.prefilter() is not None:
             return Placement()
+        if compiled.spans and count > 1:
+            return self._place_singly(shape, count, seed=seed, avoid=avoid, spares=spares)
         snapshot = self._snapshot
         avoided = [row for row in map(snapshot.row_of, avoid) if row is not None]
         ranking = Ranking(snapshot, seed=seed, own=self._own, avoid=avoided)
@@ -114,6 +117,33 @@ class Kernel:
             add=lambda row: snapshot.add_pod(shape, row),
         )
         return Placement(rows, self._spread(rows, others, spares) if spares else [])
+
+    def _place_singly(
+        self, shape: Shape, count: int, *, seed: int, avoid: Sequence[int], spares: int
+    ) -> Placement:
+        """One pod at a time, because each may change where the next fits."""
+        placement = Placement()
+        for _ in range(count):
+            one = self.place(shape, 1, seed=seed, avoid=avoid, spares=spares)
+            if not one.rows:
+                break
+            placement.rows += one.rows
+            placement.spares += one.spares
+        return placement
+
+    def assume(self, shape: Shape, row: int) -> None:
+        """A tentative pod is about to be counted; the snapshot tells."""
+        for plugin in self._plugins_of(shape):
+            plugin.assume(shape, row, self._snapshot)
+
+    def forget(self, shape: Shape, row: int) -> None:
+        """A tentative pod is counted no longer; the snapshot tells."""
+        for plugin in self._plugins_of(shape):
+            plugin.forget(shape, row, self._snapshot)
+
+    def _plugins_of(self, shape: Shape) -> Sequence[Plugin]:
+        profile = self._profiles.get(shape.profile)
+        return () if profile is None else profile.filters
 
     def _place_among(
         self, compiled: CompiledShape, count: int, *, nominated: int | None, ranking: Ranking

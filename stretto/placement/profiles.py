@@ -25,6 +25,10 @@ from stretto.placement.plugins.node_resources_fit import NodeResourcesFit
 from stretto.placement.plugins.node_unschedulable import NodeUnschedulable
 from stretto.placement.plugins.pod_topology_spread import PodTopologySpread
 from stretto.placement.plugins.taint_toleration import TaintToleration
+from stretto.placement.plugins.volume_binding import VolumeBinding
+from stretto.placement.plugins.volume_limits import NodeVolumeLimits
+from stretto.placement.plugins.volume_restrictions import VolumeRestrictions
+from stretto.placement.plugins.volume_zone import VolumeZone
 from stretto.placement.postfilter import PreemptionArgs
 from stretto.placement.strict import ProfileError, integer, mapping, sequence, text
 from stretto.snapshot.columns import Snapshot
@@ -34,6 +38,7 @@ BUILT = frozenset({
     "NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
     "NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality", "PodTopologySpread",
     "InterPodAffinity",
+    "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
 })  # fmt: skip
 GATES = frozenset({"TaintTolerationComparisonOperators"})
 """Feature gates that are read; see :class:`~stretto.placement.framework.Gates`."""
@@ -176,5 +181,6 @@ def _plugins(arguments: Arguments, *, gates: Gates) -> dict[str, Plugin]:
         NodeAffinity(arguments.affinity), NodePorts(), NodeResourcesFit(arguments.fit),
         BalancedAllocation(arguments.balanced), ImageLocality(),
         PodTopologySpread(arguments.spread, gates), InterPodAffinity(arguments.interpod),
+        VolumeRestrictions(), NodeVolumeLimits(), VolumeBinding(arguments.volumes), VolumeZone(),
     ]  # fmt: skip
     return {plugin.name: plugin for plugin in plugins}

@@ -13,7 +13,10 @@ from stretto.placement.registry import POINTS
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import ANTI_AFFINITY_TERM, NAMESPACE, decode_labels, decode_term
 
-LIVE_UNBUILT = frozenset({"PodTopologySpread", "InterPodAffinity"})
+LIVE_UNBUILT = frozenset({
+    "PodTopologySpread", "InterPodAffinity",
+    "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
+})  # fmt: skip
 """Plugins that the kernel has and that pods of a cluster may not rely on yet."""
 _REMEMBERED = 4096
 _NAME_LABEL = "kubernetes.io/metadata.name"

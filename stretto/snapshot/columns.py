@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from stretto.model.shape import Shape
 from stretto.model.unit import Version
+from stretto.snapshot.assuming import Assumer
 from stretto.snapshot.capacity import CapacityCache
 from stretto.snapshot.changes import ChangeLog
 from stretto.snapshot.delta import Delta, NodeChange, NodeRow, ObjectRow, Taint
@@ -33,16 +33,18 @@ from stretto.snapshot.interning import Interner
 from stretto.snapshot.kins import KinTable
 from stretto.snapshot.labels import LabelColumn, LabelTable
 from stretto.snapshot.nominations import NOMINATION, Nominations, decode_nomination
+from stretto.snapshot.objects import ObjectTable
 from stretto.snapshot.pod_records import PodRecord, PodRecords
 from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
 from stretto.snapshot.ports import PortTable
 from stretto.snapshot.resources import ResourceTable, grown
 from stretto.snapshot.tallies import TallyTable
+from stretto.snapshot.volume_rows import STORAGE_KINDS
+from stretto.snapshot.volumes import VolumeBook
 
 PARTITIONS = 64
 """Virtual slices of the nodes; shards prefer those that are their own."""
 _FIRST_CAPACITY = 64
-Place = TypeVar("Place")
 
 
 class SnapshotError(ValueError):
@@ -55,6 +57,9 @@ class Snapshot:
     Arrays have ``capacity`` entries of which the first ``rows`` were ever used; ``live`` says which
     are nodes now.
     """
+
+    assumer: Assumer | None = None
+    """The kernel on this snapshot."""
 
     def __init__(self) -> None:
         self.version = Version(0, 0)
@@ -70,10 +75,6 @@ class Snapshot:
         """Rows whose node (labels, taints, allocatable, flags, existence) changed."""
         self.record_changes = ChangeLog()
         """Rows on which a pod has another start time or other flags, and nothing else changed."""
-        self.object_version = 0
-        """Grows with each change to an object."""
-        self._kind_versions: dict[str, int] = {}
-        self._namespace_versions: dict[tuple[str, str], int] = {}
         self.node_id: npt.NDArray[np.int64] = np.full(_FIRST_CAPACITY, -1, dtype=np.int64)
         self.live: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)
         self.frozen: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)
@@ -93,6 +94,8 @@ class Snapshot:
         self.ports = PortTable()
         self.groups = GroupRows()
         self.images = ImageTable(capacity=_FIRST_CAPACITY)
+        self.volumes = VolumeBook(changes=self.changes, row_of_name=self.row_of_name)
+        """Storage objects and the pods that use them."""
         self.derived: dict[tuple[str, ...], object] = {}
         """What readers keep beside the columns (refreshed by ``changes``), so that they can share
         it."""
@@ -114,8 +117,7 @@ class Snapshot:
         self._tentative_on: dict[int, int] = {}
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._interner = Interner()
-        self._objects: dict[str, dict[str, ObjectRow]] = {}
-        self._in_namespace: dict[tuple[str, str], dict[str, ObjectRow]] = {}
+        self._objects = ObjectTable()
 
     # -------------------------------------------------------------------------------------- reading
     @property
@@ -164,43 +166,55 @@ class Snapshot:
 
     def objects(self, kind: str) -> Mapping[str, bytes]:
         """Payloads of a kind by key."""
-        return {key: row.payload for key, row in self._objects.get(kind, {}).items()}
+        return self._objects.payloads(kind)
+
+    @property
+    def object_version(self) -> int:
+        """Grows with each change to an object."""
+        return self._objects.version
 
     def kind_version(self, kind: str) -> int:
         """Grows with each change to an object of the kind; 0: there never was one."""
-        return self._kind_versions.get(kind, 0)
+        return self._objects.kind_version(kind)
 
     def object_payload(self, kind: str, key: str) -> bytes | None:
         """The payload of one object; None if there is none."""
-        found = self._objects.get(kind, {}).get(key)
-        return None if found is None else found.payload
+        return self._objects.payload(kind, key)
 
     def objects_in(self, kind: str, namespace: str) -> Mapping[str, ObjectRow]:
         """The objects of a namespaced kind in one namespace, by key."""
-        return self._in_namespace.get((kind, namespace), {})
+        return self._objects.inside(kind, namespace)
 
     def namespace_version(self, kind: str, namespace: str) -> int:
         """Grows with each change to an object of the kind in the namespace."""
-        return self._namespace_versions.get((kind, namespace), 0)
+        return self._objects.namespace_version(kind, namespace)
 
     def full_state(self, *, nodes_per_chunk: int = 500) -> Iterator[Delta]:
         """The committed state in chunks for a new follower."""
         return chunks(
-            self, self._shapes, self._pods, self.records, self._objects,
+            self, self._shapes, self._pods, self.records, self._objects.by_kind,
             nodes_per_chunk=nodes_per_chunk,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------- changing
     def add_pod(self, shape: Shape, row: int, *, count: int = 1) -> None:
         """Count tentative pods on a row."""
+        usage = self._usages.of(shape)
+        if usage.assumes and self.assumer is not None:
+            for _ in range(count):
+                self.assumer.assume(shape, row)
         self._note_tentative(row, count)
-        self._shift(self._usages.of(shape), row, count)
+        self._shift(usage, row, count)
 
     def remove_pod(self, shape: Shape, row: int, *, count: int = 1) -> None:
         """Undo :meth:`add_pod`. A row whose node went away meanwhile has nothing left to undo; see
         ``row_of``."""
+        usage = self._usages.of(shape)
+        if usage.assumes and self.assumer is not None:
+            for _ in range(count):
+                self.assumer.forget(shape, row)
         self._note_tentative(row, -count)
-        self._shift(self._usages.of(shape), row, -count)
+        self._shift(usage, row, -count)
 
     def suppose(self, shape: Shape, row: int, by: int) -> None:
         """Count pods on a row, or off it, for the length of a question; whoever does so undoes it.
@@ -326,6 +340,8 @@ class Snapshot:
         usage.kin.shift(row, count)
         if usage.group:
             self.groups.shift(usage.group, row, count)
+        if usage.volumes is not None:
+            self.volumes.shift(row, *usage.volumes, count)
         self.changes.note(row)
 
     def _put_node(self, change: NodeChange) -> None:
@@ -400,6 +416,7 @@ class Snapshot:
         self.ports.clear(row)
         self.kins.clear(row)
         self.groups.clear(row)
+        self.volumes.clear(row)
         self.images.replace(row, old.images, ())
         self.images.version += 1
         self._labels.set(row, ())
@@ -417,14 +434,9 @@ class Snapshot:
         self.changes.note(row)
 
     def _put_object(self, row: ObjectRow) -> None:
-        self.object_version += 1
-        _put(self._objects, row.kind, row)
-        self._kind_versions[row.kind] = self.object_version
-        namespace, slash, _ = row.key.partition("/")
-        if slash:
-            place = row.kind, namespace
-            _put(self._in_namespace, place, row)
-            self._namespace_versions[place] = self.object_version
+        if row.kind in STORAGE_KINDS:
+            self.volumes.put(row.kind, row.key, None if row.removed else row.payload)
+        self._objects.put(row)
         if row.kind == NOMINATION:
             if row.removed:
                 self.denominate(row.key)
@@ -451,6 +463,7 @@ class Snapshot:
             assert self.node_uid[row] == self.node(row).uid
         assert self.tentative == sum(self._tentative_on.values())
         self.kins.validate()
+        self.volumes.validate()
         expected: dict[tuple[str, int], int] = {}
         for row, shape_id, count in self._pods.items():
             assert self.live[row]
@@ -474,13 +487,3 @@ class Snapshot:
                 held = self._tentative_on.get(row, 0) > 0
                 assert used >= committed, f"{name} of row {row} fell short"
                 assert held or used == committed, f"{name} of row {row} drifted"
-
-
-def _put(table: dict[Place, dict[str, ObjectRow]], place: Place, row: ObjectRow) -> None:
-    """Write an object, or take it out, where it belongs."""
-    if not row.removed:
-        table.setdefault(place, {})[row.key] = row
-    elif place in table:
-        table[place].pop(row.key, None)
-        if not table[place]:
-            del table[place]

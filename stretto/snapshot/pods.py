@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stretto.model.shape import HostPort, Shape, decode_shape
+from stretto.model.shape import Claim, Disk, HostPort, Shape, decode_shape
 from stretto.snapshot.kins import Kin, KinTable
 from stretto.snapshot.resources import (
     NONZERO_CPU,
@@ -29,6 +29,21 @@ REMEMBERED = 1024
 _USAGES = 8192
 
 
+class PodVolumes(NamedTuple):
+    """Claims and inline disks of a pod."""
+
+    namespace: str
+    claims: tuple[Claim, ...]
+    disks: tuple[Disk, ...]
+
+
+def pod_volumes(shape: Shape) -> PodVolumes | None:
+    """The volumes of a shape that the snapshot counts; None: none."""
+    if not shape.claims and not shape.disks:
+        return None
+    return PodVolumes(shape.namespace, shape.claims, shape.disks)
+
+
 class Usage(NamedTuple):
     """What one pod takes: amounts per resource column, and host ports; whom it is like, and its pod
     group."""
@@ -37,6 +52,10 @@ class Usage(NamedTuple):
     ports: tuple[HostPort, ...]
     kin: Kin
     group: str
+    volumes: PodVolumes | None = None
+    """Claims and disks; None: the pod has none."""
+    assumes: bool = False
+    """Counting a tentative pod involves the snapshot's :class:`Assumer`."""
 
 
 def usage_of(shape: Shape, resources: ResourceTable, kins: KinTable) -> Usage:
@@ -45,7 +64,10 @@ def usage_of(shape: Shape, resources: ResourceTable, kins: KinTable) -> Usage:
     lines.append((resources.column(PODS), 1))
     lines.append((resources.column(NONZERO_CPU), shape.nonzero_cpu_milli))
     lines.append((resources.column(NONZERO_MEMORY), shape.nonzero_memory))
-    return Usage(tuple(lines), shape.host_ports, kins.of(shape), shape.group)
+    return Usage(
+        tuple(lines), shape.host_ports, kins.of(shape), shape.group, pod_volumes(shape),
+        bool(shape.claims),
+    )  # fmt: skip
 
 
 class UsageTable:
@@ -71,6 +93,7 @@ class _Template:
 
     __slots__ = (
         "columns", "encoded", "group", "kin", "packing", "ports", "priority", "resources",
+        "volumes",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +104,7 @@ class _Template:
         self.priority = shape.priority
         self.ports = shape.host_ports
         self.group = shape.group
+        self.volumes = pod_volumes(shape)
         self.resources = tuple(name for name, _ in shape.requests)
         names = (*self.resources, NONZERO_CPU, NONZERO_MEMORY)
         self.columns = tuple(resources.column(name) for name in names)
@@ -175,8 +199,9 @@ class ShapeTable:
             self._recent.clear()
         template, (_, *amounts, _, _) = self._unpacked(shape_id)
         lines = (*zip(template.columns, amounts, strict=True), (self._pods, 1))
-        found = Usage(lines, template.ports, template.kin, template.group)
-        self._recent[shape_id] = found
+        found = self._recent[shape_id] = Usage(
+            lines, template.ports, template.kin, template.group, template.volumes
+        )
         return found
 
 

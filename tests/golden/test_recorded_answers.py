@@ -10,7 +10,7 @@ import pytest
 from stretto.cli.golden import check, run
 
 FOLDER = pathlib.Path(__file__).parent
-WHOLE = ("resources", "taints", "nodeaffinity", "ports", "images", "spread", "interpod")
+WHOLE = ("resources", "taints", "nodeaffinity", "ports", "images", "spread", "interpod", "volumes")
 
 
 @pytest.mark.parametrize("family", [*WHOLE, "messages", "preemption", "profiles", "mixed"])

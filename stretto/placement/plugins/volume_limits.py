@@ -1,0 +1,140 @@
+"""NodeVolumeLimits: how many volumes of a CSI driver a node takes (CSINode), with those that are
+attached still.
+
+Wakes on: a CSINode added or with a higher limit, a pod with volumes that leaves, a new claim, an
+attachment that ends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.model.shape import Shape
+from stretto.model.unit import Cause
+from stretto.placement.attached import Attachable, Attached, attachable_claim, attachable_disk
+from stretto.placement.framework import Bools, Filter, Int64s, Plugin, Rejection, View
+from stretto.placement.plugins.volume_restrictions import not_found
+from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.volume_rows import CLAIM, CLASS, CSI_DRIVER, VOLUME
+
+NAME = "NodeVolumeLimits"
+EXCEEDED = "node(s) exceed max volume count"
+
+
+def new_volumes(shape: Shape, snapshot: Snapshot) -> list[Attachable]:
+    """The different volumes that a pod of the shape would add to a node that has none of them."""
+    book = snapshot.volumes
+    claims = (book.claims.get(f"{shape.namespace}/{claim.name}") for claim in shape.claims)
+    found = [attachable_claim(claim, book) for claim in claims if claim is not None]
+    found += [attachable_disk(disk) for disk in shape.disks]
+    return list(dict.fromkeys(each for each in found if each is not None))
+
+
+class NodeVolumeLimitsFilter(Filter):
+    """Rows where each driver has room for the volumes that are not there yet."""
+
+    name = NAME
+    reason = EXCEEDED
+    cause = Cause.VOLUMES
+    unresolvable = False
+
+    def __init__(self, shape: Shape, snapshot: Snapshot) -> None:
+        self._shape = shape
+        self._snapshot = snapshot
+        self._keys = [f"{shape.namespace}/{claim.name}" for claim in shape.claims]
+
+    def version(self) -> object:
+        """The claims, their volumes, classes and drivers."""
+        book = self._snapshot.volumes
+        found: list[int] = []
+        for key in self._keys:
+            found.append(book.tick(CLAIM, key))
+            claim = book.claims.get(key)
+            if claim is not None:
+                found.append(book.tick(VOLUME, claim.volume_name))
+                found.append(book.tick(CLASS, claim.storage_class))
+        volumes = new_volumes(self._shape, self._snapshot)
+        return found + [book.tick(CSI_DRIVER, each.driver) for each in volumes]
+
+    def _missing_claim(self) -> str:
+        """Text for a claim that is not there; only where no PreFilter has said so before."""
+        for claim in self._shape.claims:
+            key = f"{self._shape.namespace}/{claim.name}"
+            if key not in self._snapshot.volumes.claims:
+                return f"looking up PVC {key}: {not_found(claim.name)}"
+        return ""
+
+    def rejections(self, view: View) -> list[Rejection]:
+        """A row without a driver that must be there has only that reason."""
+        missing = self._missing_claim()
+        if missing:
+            everywhere = np.ones(view.size, dtype=np.bool_)
+            return [Rejection(missing, everywhere, unresolvable=True)]
+        table = Attached.of(self._snapshot)
+        volumes = new_volumes(self._shape, self._snapshot)
+        drivers = sorted({each.driver for each in volumes})
+        has_node = view.of(table.has_node)
+        open_rows = np.ones(view.size, dtype=np.bool_)
+        found = []
+        new = {driver: self._new(driver, volumes, view, has_node) for driver in drivers}
+        for driver in drivers:
+            known = self._snapshot.volumes.drivers.get(driver)
+            if known is not None and known.prevent_if_missing:
+                absent = open_rows & (new[driver] > 0) & ~view.of(table.installed(driver))
+                open_rows &= ~absent
+                text = f"{driver} CSI driver is not installed on the node"
+                found.append(Rejection(text, absent, unresolvable=False))
+        over = np.zeros(view.size, dtype=np.bool_)
+        for driver in drivers:
+            limit = view.of(table.limit(driver))
+            extra = new[driver] - self._shared(driver, volumes, view, table)
+            over |= (limit >= 0) & (extra > 0) & (view.of(table.used(driver)) + extra > limit)
+        found.append(Rejection(EXCEEDED, over & open_rows, unresolvable=False))
+        return found
+
+    def _new(self, driver: str, volumes: list[Attachable], view: View, has_node: Bools) -> Int64s:
+        """Volumes of a driver that the pod brings; migrated ones count where there is a CSINode."""
+        counts = np.zeros(view.size, dtype=np.int64)
+        for each in volumes:
+            if each.driver == driver:
+                counts += has_node if each.migrated else 1
+        return counts
+
+    def _shared(
+        self, driver: str, volumes: list[Attachable], view: View, table: Attached
+    ) -> Int64s:
+        """Those of them that the node counts already, used by another pod."""
+        counts = np.zeros(view.size, dtype=np.int64)
+        for each in volumes:
+            rows = table.rows_with_pod(each) if each.driver == driver else []
+            if not rows:
+                continue
+            if view.rows is None:
+                counts[rows] += 1
+            else:
+                counts += np.isin(view.rows, rows)
+        return counts
+
+    def passes(self, view: View) -> Bools | None:
+        """bool[view.size]."""
+        passes = np.ones(view.size, dtype=np.bool_)
+        for rejection in self.rejections(view):
+            passes &= ~rejection.rows
+        return passes
+
+    def passes_row(self, row: int) -> bool:
+        """The same for one row."""
+        passes = self.passes(View(self._snapshot, np.array([row], dtype=np.int64)))
+        return passes is None or bool(passes[0])
+
+
+class NodeVolumeLimits(Plugin):
+    """Filter."""
+
+    name = NAME
+    static = False
+
+    def filter(self, shape: Shape, snapshot: Snapshot) -> Filter | None:
+        """None for pods without claims and inline disks that are counted."""
+        counted = shape.claims or any(attachable_disk(disk) for disk in shape.disks)
+        return NodeVolumeLimitsFilter(shape, snapshot) if counted else None

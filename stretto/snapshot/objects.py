@@ -1,0 +1,63 @@
+"""Objects of the log by kind, and when each kind last changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from stretto.snapshot.delta import ObjectRow
+
+Place = TypeVar("Place")
+
+
+class ObjectTable:
+    """The objects that plugins read. Versions grow with each change, over all kinds together."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.by_kind: dict[str, dict[str, ObjectRow]] = {}
+        self._in_namespace: dict[tuple[str, str], dict[str, ObjectRow]] = {}
+        self._kind_versions: dict[str, int] = {}
+        self._namespace_versions: dict[tuple[str, str], int] = {}
+
+    def payloads(self, kind: str) -> Mapping[str, bytes]:
+        """Payloads of a kind by key."""
+        return {key: row.payload for key, row in self.by_kind.get(kind, {}).items()}
+
+    def payload(self, kind: str, key: str) -> bytes | None:
+        """The payload of one object; None if there is none."""
+        found = self.by_kind.get(kind, {}).get(key)
+        return None if found is None else found.payload
+
+    def inside(self, kind: str, namespace: str) -> Mapping[str, ObjectRow]:
+        """The objects of a namespaced kind in one namespace, by key."""
+        return self._in_namespace.get((kind, namespace), {})
+
+    def kind_version(self, kind: str) -> int:
+        """The version of the last change to an object of the kind; 0: there never was one."""
+        return self._kind_versions.get(kind, 0)
+
+    def namespace_version(self, kind: str, namespace: str) -> int:
+        """The same for the kind in one namespace."""
+        return self._namespace_versions.get((kind, namespace), 0)
+
+    def put(self, row: ObjectRow) -> None:
+        """An object was added or changed, or is gone."""
+        self.version += 1
+        _put(self.by_kind, row.kind, row)
+        self._kind_versions[row.kind] = self.version
+        namespace, slash, _ = row.key.partition("/")
+        if slash:
+            place = row.kind, namespace
+            _put(self._in_namespace, place, row)
+            self._namespace_versions[place] = self.version
+
+
+def _put(table: dict[Place, dict[str, ObjectRow]], place: Place, row: ObjectRow) -> None:
+    """Write an object, or take it out, where it belongs."""
+    if not row.removed:
+        table.setdefault(place, {})[row.key] = row
+    elif place in table:
+        table[place].pop(row.key, None)
+        if not table[place]:
+            del table[place]
