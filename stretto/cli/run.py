@@ -21,7 +21,7 @@ import msgspec
 
 from stretto.cli.kept_ledger import KeptLedger
 from stretto.cli.runner import run_role
-from stretto.cli.supervisor import Role, Supervisor, free_port
+from stretto.cli.supervisor import Role, Supervisor, free_port, own_age_s
 from stretto.config.common import ConfigError, check_logs, check_name
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
@@ -234,8 +234,8 @@ async def run_all(settings: RunSettings, *, stop: asyncio.Event) -> int:
             if settings.log_ready and not stop.is_set():
                 names = ", ".join(settings.scheduler_name)
                 sys.stderr.write(
-                    f"stretto: ready; scheduling pods with schedulerName {names} "
-                    f"on {settings.shards} shards.\n"
+                    f"stretto: ready after {own_age_s():.1f} s; scheduling pods with "
+                    f"schedulerName {names} on {settings.shards} shards.\n"
                 )
             await stopped_or_failed(stop, supervisor=supervisor)
         finally:

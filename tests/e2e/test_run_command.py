@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import signal
 import socket
+import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,18 +21,26 @@ from tests.e2e.stack import plain_kubeconfig, until
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(90)]
 
-READY_LINE = b"stretto: ready; scheduling pods with schedulerName stretto on 2 shards."
+READY_LINE = re.compile(
+    r"stretto: ready after (\d+\.\d) s; "
+    r"scheduling pods with schedulerName stretto on 2 shards\.\n"
+)
 GONE_S = 10
 
 
 async def test_run_is_ready_binds_pods_and_ends_in_order(api: Api, tmp_path: Path) -> None:
     await api.create_nodes(3)
+    began = time.monotonic()
     kubeconfig = str(api.plane.kubeconfig)
     async with running(tmp_path, "run", "--kubeconfig", kubeconfig) as process:
         assert process.stdout is not None
         async with asyncio.timeout(READY_S):
             line = await process.stdout.readline()
-        assert line.strip() == READY_LINE
+        said = READY_LINE.fullmatch(line.decode())
+        assert said, line
+        # The goal is 5 s on an idle machine; here the figure is shown, and has to be true.
+        sys.stdout.write(f"ready after {said[1]} s at a load of {os.getloadavg()[0]:.1f}\n")
+        assert 0 < float(said[1]) <= time.monotonic() - began + 0.1
         await api.all(api.create_pod(f"p-{i}") for i in range(20))
 
         async def bound() -> bool:
