@@ -216,8 +216,12 @@ class CommitLoop:
             return
         for pod in effects.scheduled:
             note = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
-            event = PodEvent(pod.namespace, pod.name, pod.uid, "Scheduled", "Binding", note)
-            self._events.offer(event)
+            self._events.offer(
+                PodEvent(
+                    pod.namespace, pod.name, pod.uid, "Scheduled", "Binding", note,
+                    reporter=pod.profile,
+                )
+            )  # fmt: skip
 
     async def _write_pending(self) -> None:
         accounts, removed = self.machine.accounts()

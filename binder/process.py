@@ -24,6 +24,7 @@ from binder.recovery import Opening, Repair
 from binder.server import BinderServer, Parts
 from binder.watches import Watches
 from stretto.config.binder import BinderSettings
+from stretto.config.scheduler_file import configuration_of_role
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.errors import KubeRefused
@@ -31,7 +32,7 @@ from stretto.kube.events import EventWriter
 from stretto.kube.leadership import Leadership, cancelled
 from stretto.kube.lease import Tenure
 from stretto.ledger.client import Ledger
-from stretto.placement.profiles import Profiles
+from stretto.placement.configuration import Configuration
 from stretto.rpc.security import Security
 from stretto.rpc.servers import RpcServer, add_follow, add_outcomes, add_propose
 from stretto.telemetry.binder_metrics import BinderMetrics
@@ -60,7 +61,14 @@ class ClusterName(msgspec.Struct):
 class BinderProcess:
     """The parts of a running Binder."""
 
-    def __init__(self, settings: BinderSettings, *, client: KubeClient, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        settings: BinderSettings,
+        *,
+        client: KubeClient,
+        ledger: Ledger,
+        configuration: Configuration,
+    ) -> None:
         self._settings = settings
         self._client = client
         self._ledger = ledger
@@ -68,7 +76,12 @@ class BinderProcess:
         self._stories = StoryLog()
         self._leadership = Leadership(client, settings)
         self._rpc = RpcServer(settings.listen, security=Security.of(settings))
-        self._server = BinderServer(leader=self._leadership.leader, metrics=self._metrics)
+        self._configuration = configuration
+        self._server = BinderServer(
+            leader=self._leadership.leader,
+            metrics=self._metrics,
+            profiles=self._configuration.digest,
+        )
         add_follow(self._rpc, self._server.follow)
         add_propose(self._rpc, self._server.propose)
         add_outcomes(self._rpc, self._server.outcomes)
@@ -144,12 +157,12 @@ class BinderProcess:
 
     def _make_parts(self, epoch: int) -> tuple[Parts, EventWriter | None]:
         settings = self._settings
-        machine = Machine(epoch=epoch, profiles=Profiles.default(settings.scheduler_name))
+        names = self._configuration.names
+        machine = Machine(epoch=epoch, profiles=self._configuration.profiles)
         publisher = Publisher(machine, log_bytes=settings.log_bytes)
         events = None
         if settings.events:
-            reporter = settings.scheduler_name[0]
-            events = EventWriter(self._client, reporter=reporter, capacity=settings.event_queue)
+            events = EventWriter(self._client, reporter=names[0], capacity=settings.event_queue)
         commits = CommitLoop(
             machine,
             self._ledger,
@@ -184,7 +197,7 @@ class BinderProcess:
             self._ledger,
             self._client,
             executor=parts.executor,
-            scheduler_names=self._settings.scheduler_name,
+            scheduler_names=self._configuration.names,
         )
         parts.commits.publish()
         await opening.prepare(found, tenure)
@@ -278,13 +291,16 @@ async def run(
     Raises:
         OperatorError: it cannot start: credentials, API server, ledger, port.
     """
+    configuration = configuration_of_role(settings, names=settings.scheduler_name)
     path = settings.kubeconfig
     config = await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
     async with KubeClient(config) as client:
         await client.check()
         ledger = await Ledger.open(settings.redis_url, owner=await owner_of(client, settings))
         try:
-            process = BinderProcess(settings, client=client, ledger=ledger)
+            process = BinderProcess(
+                settings, client=client, ledger=ledger, configuration=configuration
+            )
             await process.run(stop=stop, ready=ready)
         finally:
             await ledger.close()

@@ -20,7 +20,8 @@ from binder.machine import Machine
 from binder.publisher import Publisher
 from stretto.model.shape import Shape
 from stretto.model.unit import Verdict
-from stretto.rpc.errors import WireError
+from stretto.placement.strict import DEFAULT_DIGEST
+from stretto.rpc.errors import WireError, check_profiles
 from stretto.rpc.messages import (
     FollowKind,
     FollowMessage,
@@ -75,8 +76,16 @@ class ShardStream:
 class BinderServer:
     """Handlers for :mod:`stretto.rpc.servers`; closed until :meth:`open` is called."""
 
-    def __init__(self, *, leader: Callable[[], str], metrics: BinderMetrics) -> None:
+    def __init__(
+        self,
+        *,
+        leader: Callable[[], str],
+        metrics: BinderMetrics,
+        profiles: str = DEFAULT_DIGEST,
+    ) -> None:
         self._leader = leader
+        self._profiles = profiles
+        """Digest of the configuration that proposals have to be decided by."""
         self._metrics = metrics
         self._parts: Parts | None = None
         self._streams: dict[int, ShardStream] = {}
@@ -163,10 +172,13 @@ class BinderServer:
         self, requests: AsyncIterator[ProposalBatch], send: VerdictSend, peer: str
     ) -> None:
         """Take a shard's proposals, give its verdicts."""
+        first = await anext(requests, None)
         parts = self._parts
-        if parts is None:
+        if parts is None or first is None:
             await send(VerdictBatch(not_leader=self._leader()))
             return
+        if first.hello is not None:
+            check_profiles(first.hello.profiles, self._profiles, peer=f"shard {first.hello.shard}")
         epoch = parts.machine.cluster.epoch
         stream = ShardStream(self._next)
         self._next += 1
@@ -174,6 +186,7 @@ class BinderServer:
         await send(VerdictBatch(binder_epoch=epoch))
         writer = asyncio.create_task(self._write_verdicts(stream, send, epoch))
         try:
+            self._take(parts, stream, first, peer)
             await self._until_closed(self._listen(parts, stream, requests, peer))
         finally:
             del self._streams[stream.number]
@@ -232,6 +245,7 @@ class BinderServer:
         if parts is None or not parts.machine.subscribed(request.dispatcher_epoch):
             await send(OutcomeBatch(not_leader=self._leader()))
             return
+        check_profiles(request.profiles, self._profiles, peer=f"dispatcher {request.dispatcher}")
         logger.info(
             "dispatcher %s subscribes with epoch %d.", request.dispatcher, request.dispatcher_epoch
         )

@@ -8,6 +8,7 @@ import random
 
 from dispatcher.core import Core
 from dispatcher.machine import Requests
+from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.rpc.channels import Dialer, Stream
 from stretto.rpc.errors import RpcError
 from stretto.rpc.messages import OutcomeBatch, OutcomeRequest
@@ -21,9 +22,17 @@ class OutcomesClient:
     """Keeps an Outcomes stream to the Binder."""
 
     def __init__(
-        self, core: Core, *, target: str, security: Security, name: str, rng: random.Random
+        self,
+        core: Core,
+        *,
+        target: str,
+        security: Security,
+        name: str,
+        rng: random.Random,
+        profiles: str = DEFAULT_DIGEST,
     ) -> None:
         self._core = core
+        self._profiles = profiles
         self._name = name
         self.dialer = Dialer(target, security=security, rng=rng)
         self._withdraw: list[str] = []
@@ -96,7 +105,11 @@ class OutcomesClient:
 
     def _subscription(self) -> OutcomeRequest:
         """The first message acknowledges nothing: the Binder may be another than before."""
-        return OutcomeRequest(dispatcher_epoch=self._core.machine.epoch, dispatcher=self._name)
+        return OutcomeRequest(
+            dispatcher_epoch=self._core.machine.epoch,
+            dispatcher=self._name,
+            profiles=self._profiles,
+        )
 
     def _request(self, withdraw: list[str], ask: list[str]) -> OutcomeRequest:
         epoch, index = self._core.machine.acknowledged

@@ -28,10 +28,12 @@ from dispatcher.watch import PodWatch
 from dispatcher.work_server import WorkServer
 from dispatcher.writer import ConditionWriter
 from stretto.config.dispatcher import DispatcherSettings
+from stretto.config.scheduler_file import configuration_of_role
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.events import EventWriter
 from stretto.kube.leadership import Leadership, cancelled
+from stretto.placement.configuration import Configuration
 from stretto.rpc.security import Security
 from stretto.rpc.servers import RpcServer, add_work
 
@@ -43,12 +45,13 @@ EVENTS_S = 5.0
 """Seconds for events that wait at the end; a role has 10 s to be gone."""
 
 
-def machine_limits(settings: DispatcherSettings) -> MachineLimits:
-    """The brain's limits from the settings."""
+def machine_limits(settings: DispatcherSettings, configuration: Configuration) -> MachineLimits:
+    """The brain's limits from the settings; the backoff of --config prevails."""
+    initial, highest = configuration.initial_backoff_s, configuration.max_backoff_s
     return MachineLimits(
         queue=QueueLimits(
-            initial_backoff_s=settings.initial_backoff_s,
-            max_backoff_s=settings.max_backoff_s,
+            initial_backoff_s=settings.initial_backoff_s if initial is None else initial,
+            max_backoff_s=settings.max_backoff_s if highest is None else highest,
             leftover_s=settings.unschedulable_flush_s,
         ),
         lane=LaneLimits(
@@ -84,17 +87,23 @@ class Sinks:
 class DispatcherProcess:
     """The parts of a running dispatcher."""
 
-    def __init__(self, settings: DispatcherSettings, *, client: KubeClient) -> None:
+    def __init__(
+        self, settings: DispatcherSettings, *, client: KubeClient, configuration: Configuration
+    ) -> None:
         self._settings = settings
         self._security = Security.of(settings)
         self._leadership = Leadership(client, settings)
         self._client = client
         self.telemetry = Telemetry(settings, leadership=self._leadership)
-        machine = Machine(limits=machine_limits(settings), note=self.telemetry.note)
+        self._configuration = configuration
+        limits = machine_limits(settings, self._configuration)
+        machine = Machine(limits=limits, note=self.telemetry.note)
         self._collector = DispatcherCollector(machine, client=client)
         self.core = Core(machine, linger_s=settings.linger_ms / 1000)
         self._server = RpcServer(settings.listen, security=self._security)
-        self._work = WorkServer(self.core, leader=self._leadership.leader)
+        self._work = WorkServer(
+            self.core, leader=self._leadership.leader, profiles=self._configuration.digest
+        )
         add_work(self._server, self._work.handle)
 
     @property
@@ -114,7 +123,7 @@ class DispatcherProcess:
             await self._server.stop(grace_s=0.5)
 
     async def _lead(self, epoch: int, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
-        self.core.machine.begin(epoch, sources=len(self._settings.scheduler_name))
+        self.core.machine.begin(epoch, sources=len(self._configuration.names))
         log.info("leading with epoch %d", epoch)
         tasks = [asyncio.create_task(work) for work in self._parts()]
         writing = [asyncio.create_task(events.run()) for events in self._collector.events]
@@ -138,13 +147,14 @@ class DispatcherProcess:
         settings, core, client = self._settings, self.core, self._client
         rng = random.Random()
         peer = {"target": settings.binder, "name": self._leadership.identity}
-        outcomes = OutcomesClient(core, security=self._security, rng=rng, **peer)
+        profiles = self._configuration.digest
+        outcomes = OutcomesClient(core, security=self._security, rng=rng, profiles=profiles, **peer)
         follow = FollowClient(core, security=self._security, rng=rng, **peer)
         events = {
             name: EventWriter(
                 client, reporter=name, capacity=EVENT_QUEUE, workers=EVENT_WORKERS, rng=rng
             )
-            for name in settings.scheduler_name
+            for name in self._configuration.names
         }
         writer = ConditionWriter(
             client, core=core, events=events, workers=settings.conditions_in_flight
@@ -152,7 +162,7 @@ class DispatcherProcess:
         core.may_act = self._leadership.valid
         core.sinks = Sinks(work=self._work, outcomes=outcomes, writer=writer)
         watches = [
-            PodWatch(client, core=core, scheduler_name=name) for name in settings.scheduler_name
+            PodWatch(client, core=core, scheduler_name=name) for name in self._configuration.names
         ]
         self._collector.events = tuple(events.values())
         return [
@@ -182,8 +192,10 @@ async def run(
     Raises:
         OperatorError: it cannot start: credentials, API server, port.
     """
+    configuration = configuration_of_role(settings, names=settings.scheduler_name)
     path = settings.kubeconfig
     config = await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
     async with KubeClient(config) as client:
         await client.check()
-        await DispatcherProcess(settings, client=client).run(stop=stop, ready=ready)
+        process = DispatcherProcess(settings, client=client, configuration=configuration)
+        await process.run(stop=stop, ready=ready)

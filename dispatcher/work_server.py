@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from dispatcher.core import Core
 from dispatcher.shard_side import Send
-from stretto.rpc.errors import WireError
+from stretto.placement.strict import DEFAULT_DIGEST
+from stretto.rpc.errors import WireError, check_profiles
 from stretto.rpc.messages import PROTOCOL, FromShard, ShardHello, ToShard
 
 log = logging.getLogger(__name__)
@@ -24,8 +25,12 @@ Reply = Callable[[ToShard], Awaitable[None]]
 class WorkServer:
     """Serves shards."""
 
-    def __init__(self, core: Core, *, leader: Callable[[], str]) -> None:
+    def __init__(
+        self, core: Core, *, leader: Callable[[], str], profiles: str = DEFAULT_DIGEST
+    ) -> None:
         self._core = core
+        self._profiles = profiles
+        """Digest of the configuration that shards have to decide by."""
         self._leader = leader
         """Identity or address of the active dispatcher, for "not leader"."""
         self._streams = itertools.count(1)
@@ -56,6 +61,7 @@ class WorkServer:
             await send(ToShard(not_leader=self._leader()))
             return
         hello = checked_hello(first.hello)
+        check_profiles(hello.profiles, self._profiles, peer=f"shard {hello.shard}")
         stream = next(self._streams)
         outgoing: asyncio.Queue[ToShard | None] = asyncio.Queue()
         self._outgoing[stream] = outgoing

@@ -79,14 +79,16 @@ class FromShard(_message.Message):
     def __init__(self, hello: _Optional[_Union[ShardHello, _Mapping]] = ..., credits: _Optional[int] = ..., unplaceable: _Optional[_Union[UnplaceableBatch, _Mapping]] = ..., handed_back: _Optional[_Union[HandBackBatch, _Mapping]] = ..., settled: _Optional[_Iterable[str]] = ..., draining: _Optional[bool] = ..., settled_attempt: _Optional[_Iterable[int]] = ..., settled_epoch: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ShardHello(_message.Message):
-    __slots__ = ("shard", "incarnation", "protocol")
+    __slots__ = ("shard", "incarnation", "protocol", "profiles")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    PROFILES_FIELD_NUMBER: _ClassVar[int]
     shard: str
     incarnation: str
     protocol: int
-    def __init__(self, shard: _Optional[str] = ..., incarnation: _Optional[str] = ..., protocol: _Optional[int] = ...) -> None: ...
+    profiles: str
+    def __init__(self, shard: _Optional[str] = ..., incarnation: _Optional[str] = ..., protocol: _Optional[int] = ..., profiles: _Optional[str] = ...) -> None: ...
 
 class ToShard(_message.Message):
     __slots__ = ("shapes", "units", "dispatcher_epoch", "not_leader", "forgotten", "modes")
@@ -283,18 +285,20 @@ class VerdictBatch(_message.Message):
     def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., kind: _Optional[_Iterable[int]] = ..., cause: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[int]] = ..., node_count: _Optional[_Iterable[int]] = ..., binder_epoch: _Optional[int] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ...) -> None: ...
 
 class OutcomeRequest(_message.Message):
-    __slots__ = ("dispatcher_epoch", "dispatcher", "acknowledged", "withdraw", "ask")
+    __slots__ = ("dispatcher_epoch", "dispatcher", "acknowledged", "withdraw", "profiles", "ask")
     DISPATCHER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DISPATCHER_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     WITHDRAW_FIELD_NUMBER: _ClassVar[int]
+    PROFILES_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
     dispatcher_epoch: int
     dispatcher: str
     acknowledged: int
     withdraw: _containers.RepeatedScalarFieldContainer[str]
+    profiles: str
     ask: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, dispatcher_epoch: _Optional[int] = ..., dispatcher: _Optional[str] = ..., acknowledged: _Optional[int] = ..., withdraw: _Optional[_Iterable[str]] = ..., ask: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, dispatcher_epoch: _Optional[int] = ..., dispatcher: _Optional[str] = ..., acknowledged: _Optional[int] = ..., withdraw: _Optional[_Iterable[str]] = ..., profiles: _Optional[str] = ..., ask: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OutcomeBatch(_message.Message):
     __slots__ = ("binder_epoch", "first_index", "unit_id", "attempt", "dispatcher_epoch", "kind", "cause", "sequence", "node", "shard", "detail", "resource_version", "member_uid", "member_count", "owned", "not_leader")

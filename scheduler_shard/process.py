@@ -13,7 +13,9 @@ from scheduler_shard.partitions import own_partitions
 from scheduler_shard.profiles import AnyProfiles
 from scheduler_shard.streams import ShardStreams
 from scheduler_shard.worker import Shard
+from stretto.config.scheduler_file import configuration_of_role, gates_of
 from stretto.config.shard import ShardSettings
+from stretto.placement.configuration import Configuration
 from stretto.placement.profiles import Profiles
 from stretto.rpc.channels import Dialer
 from stretto.rpc.messages import ShardHello
@@ -26,11 +28,18 @@ logger = logging.getLogger(__name__)
 HOUSEKEEPING_S = 1.0
 
 
-def make_shard(settings: ShardSettings, *, stories: StoryLog | None) -> Shard:
+def profiles_of(settings: ShardSettings, configuration: Configuration) -> Profiles:
+    """Those of --config or --scheduler-name, else the default under any name."""
+    named = settings.config is not None or settings.scheduler_name
+    return configuration.profiles if named else AnyProfiles(gates_of(settings.feature_gates))
+
+
+def make_shard(
+    settings: ShardSettings, *, stories: StoryLog | None, configuration: Configuration
+) -> Shard:
     """The brain that the settings ask for."""
-    names = settings.scheduler_name
     return Shard(
-        profiles=Profiles.default(names) if names else AnyProfiles(),
+        profiles=profiles_of(settings, configuration),
         own_partitions=own_partitions(
             settings.shard_name, index=settings.partition_index, count=settings.partition_count
         ),
@@ -41,13 +50,15 @@ def make_shard(settings: ShardSettings, *, stories: StoryLog | None) -> Shard:
     )
 
 
-def make_streams(settings: ShardSettings, shard: Shard, *, bridge: MetricsBridge) -> ShardStreams:
+def make_streams(
+    settings: ShardSettings, shard: Shard, *, bridge: MetricsBridge, configuration: Configuration
+) -> ShardStreams:
     """The brain's streams; refuses addresses and certificates that cannot be used."""
     security = Security.of(settings)
     rng = random.Random()
     return ShardStreams(
         shard,
-        hello=ShardHello(settings.shard_name, str(uuid.uuid4())),
+        hello=ShardHello(settings.shard_name, str(uuid.uuid4()), profiles=configuration.digest),
         dispatcher=Dialer(settings.dispatcher, security=security, rng=rng),
         binder=Dialer(settings.binder, security=security, rng=rng),
         rng=rng,
@@ -65,10 +76,11 @@ async def run(
         OperatorError: an address, a certificate or a port that cannot be used.
     """
     stories = StoryLog(settings.stories) if settings.stories else None
-    shard = make_shard(settings, stories=stories)
+    configuration = configuration_of_role(settings, names=settings.scheduler_name)
+    shard = make_shard(settings, stories=stories, configuration=configuration)
     metrics = ShardMetrics()
     bridge = MetricsBridge(metrics)
-    streams = make_streams(settings, shard, bridge=bridge)
+    streams = make_streams(settings, shard, bridge=bridge, configuration=configuration)
     telemetry = TelemetryServer(
         settings.telemetry_listen,
         registry=metrics.registry,

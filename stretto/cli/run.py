@@ -23,6 +23,7 @@ from stretto.cli.kept_ledger import KeptLedger
 from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port, own_age_s
 from stretto.config.common import ConfigError, check_logs, check_name
+from stretto.config.scheduler_file import configuration_of
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.ledger.client import Ledger
@@ -52,6 +53,16 @@ class RunSettings:
     )
     scheduler_name: tuple[str, ...] = dataclasses.field(
         default=("stretto",), metadata={"help": "schedulerName to serve; repeatable"}
+    )
+    config: pathlib.Path | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "KubeSchedulerConfiguration file (YAML or JSON) with the profiles; without it "
+            "the defaults of kube-scheduler"
+        },
+    )
+    feature_gates: tuple[str, ...] = dataclasses.field(
+        default=(), metadata={"help": "Name=true or Name=false, joined by commas"}
     )
     redis_url: str | None = dataclasses.field(
         default=None,
@@ -102,7 +113,9 @@ class Ports:
 
 def common_flags(settings: RunSettings) -> list[str]:
     """Flags that every role takes."""
-    return ["--log-format", settings.log_format, "--log-level", settings.log_level]
+    flags = ["--log-format", settings.log_format, "--log-level", settings.log_level]
+    flags += [f"--feature-gates={gates}" for gates in settings.feature_gates]
+    return flags if settings.config is None else [*flags, "--config", str(settings.config)]
 
 
 def control_flags(settings: RunSettings) -> list[str]:
@@ -225,6 +238,9 @@ async def ledger_url(settings: RunSettings, *, uid: str) -> AsyncIterator[str]:
 
 async def run_all(settings: RunSettings, *, stop: asyncio.Event) -> int:
     """Start everything, stay until ``stop``, end everything."""
+    configuration = configuration_of(
+        settings.config, names=settings.scheduler_name, feature_gates=settings.feature_gates
+    )
     uid = await cluster_uid(settings)
     async with ledger_url(settings, uid=uid) as url:
         supervisor = Supervisor(roles_of(settings, redis_url=url, ports=Ports()))
@@ -232,7 +248,7 @@ async def run_all(settings: RunSettings, *, stop: asyncio.Event) -> int:
             await supervisor.start()
             await wait_ready_or(stop, supervisor=supervisor)
             if settings.log_ready and not stop.is_set():
-                names = ", ".join(settings.scheduler_name)
+                names = ", ".join(configuration.names)
                 sys.stderr.write(
                     f"stretto: ready after {own_age_s():.1f} s; scheduling pods with "
                     f"schedulerName {names} on {settings.shards} shards.\n"

@@ -59,6 +59,17 @@ class RoleSettings:
     tls_authority: Path | None = dataclasses.field(
         default=None, metadata={"help": "PEM file of the authority that signed the peers'"}
     )
+    config: Path | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "KubeSchedulerConfiguration file (YAML or JSON) with the profiles; the same "
+            "for every role; without it the defaults of kube-scheduler"
+        },
+    )
+    feature_gates: tuple[str, ...] = dataclasses.field(
+        default=(),
+        metadata={"help": "Name=true or Name=false, joined by commas; the same for every role"},
+    )
     log_format: str = dataclasses.field(default="json", metadata={"help": "json or text"})
     log_level: str = dataclasses.field(
         default="info", metadata={"help": "debug, info, warning or error"}

@@ -46,6 +46,8 @@ class PodEvent(msgspec.Struct, frozen=True, gc=False):
     """What was being done: Binding, Scheduling, Preempting."""
     note: str
     warning: bool = False
+    reporter: str = ""
+    """schedulerName that reports it; empty: the writer's."""
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -93,7 +95,7 @@ class EventWriter:
     ) -> None:
         self._client = client
         self._reporter = reporter
-        self._instance = f"{reporter}-{socket.gethostname()}"[:128]
+        self._host = socket.gethostname()
         self._capacity = capacity
         self._workers = workers
         self._rng = rng or random.Random()
@@ -208,7 +210,7 @@ class EventWriter:
 
     def _body(self, event: PodEvent, happened_at: float) -> bytes:
         suffix = f"{int(happened_at * 1e9) & 0xFFFFFFFFFFFF:012x}{self._rng.getrandbits(32):08x}"
-        note = event.note
+        note, reporter = event.note, event.reporter or self._reporter
         if len(note.encode()) > NOTE_LIMIT:
             note = note.encode()[: NOTE_LIMIT - 4].decode("utf-8", "ignore") + " …"
         return _encode(
@@ -222,7 +224,7 @@ class EventWriter:
                 action=event.action,
                 note=note,
                 type="Warning" if event.warning else "Normal",
-                reporting_controller=self._reporter,
-                reporting_instance=self._instance,
+                reporting_controller=reporter,
+                reporting_instance=f"{reporter}-{self._host}"[:128],
             )
         )

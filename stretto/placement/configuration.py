@@ -17,6 +17,7 @@ from stretto.placement.arguments import API
 from stretto.placement.extenders import Extender, ignored_resources, read_extenders
 from stretto.placement.profiles import GATES, Profiles, percentage
 from stretto.placement.strict import (
+    DEFAULT_DIGEST,
     ProfileError,
     boolean,
     duration_s,
@@ -26,7 +27,6 @@ from stretto.placement.strict import (
 )
 
 KIND = "KubeSchedulerConfiguration"
-DEFAULT_DIGEST = "default"
 _INT32 = (1 << 31) - 1
 _INT64 = (1 << 63) - 1
 _TOP = (
@@ -53,7 +53,7 @@ class Configuration:
     extenders: tuple[Extender, ...] = ()
     """In the order in which they are asked."""
     initial_backoff_s: int | None = None
-    """None: not said."""
+    """None: without a file, which always says it (1 and 10 by default)."""
     max_backoff_s: int | None = None
     without_effect: tuple[str, ...] = ()
     """Fields that were given and mean nothing here."""
@@ -87,9 +87,9 @@ def read_configuration(raw: object, *, gates: Mapping[str, bool] | None = None) 
     if top.get("apiVersion") != API or top.get("kind") != KIND:
         raise ProfileError(f"apiVersion and kind must be {API} and {KIND}")
     _check_unused(top)
-    initial = _seconds(top, "podInitialBackoffSeconds", low=1)
-    highest = _seconds(top, "podMaxBackoffSeconds", low=0)
-    if (10 if highest is None else highest) < (1 if initial is None else initial):
+    initial = _seconds(top, "podInitialBackoffSeconds", low=1, default=1)
+    highest = _seconds(top, "podMaxBackoffSeconds", low=0, default=10)
+    if highest < initial:
         raise ProfileError("podMaxBackoffSeconds: must not be below podInitialBackoffSeconds")
     extenders = read_extenders(top.get("extenders"), where="extenders")
     profiles = Profiles.from_configuration(top, gates=gates, ignored=ignored_resources(extenders))
@@ -122,9 +122,9 @@ def _digest(top: Mapping[str, object], gates: Mapping[str, bool] | None) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-def _seconds(top: Mapping[str, object], name: str, *, low: int) -> int | None:
+def _seconds(top: Mapping[str, object], name: str, *, low: int, default: int) -> int:
     given = top.get(name)
-    return None if given is None else integer(given, where=name, low=low, high=_INT64)
+    return default if given is None else integer(given, where=name, low=low, high=_INT64)
 
 
 def _check_unused(top: Mapping[str, object]) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from stretto.model.errors import OperatorError
 
+DEFAULT_DIGEST = "default"
+"""Of kube-scheduler's default configuration under any names."""
+
 
 class ProfileError(OperatorError, ValueError):
     """A KubeSchedulerConfiguration that cannot be used: one line, what, where."""

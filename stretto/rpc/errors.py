@@ -28,5 +28,18 @@ class WireError(RpcError, ValueError):
     """
 
 
+def check_profiles(theirs: str, ours: str, *, peer: str) -> None:
+    """Refuse a peer that decides by another configuration than ours.
+
+    Raises:
+        WireError: the digests differ.
+    """
+    if theirs != ours:
+        raise WireError(
+            f"{peer} decides by configuration {theirs}, this process by {ours}; start both with "
+            "the same --config, --feature-gates and plugins"
+        )
+
+
 class RpcConfigError(OperatorError):
     """An address, a certificate file or a port that cannot be used."""

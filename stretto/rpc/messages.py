@@ -29,6 +29,7 @@ from stretto.model.unit import (
     Unplaceable,
     Verdict,
 )
+from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.snapshot.delta import Delta
 
 PROTOCOL = 1
@@ -44,6 +45,8 @@ class ShardHello:
     incarnation: str
     """Fresh uuid of the process."""
     protocol: int = PROTOCOL
+    profiles: str = DEFAULT_DIGEST
+    """Digest of the configuration that it decides by."""
 
 
 # --------------------------------------------------------------------------------------------- Work
@@ -149,6 +152,8 @@ class OutcomeRequest:
     """Pod uids that are gone or no longer ours."""
     ask: list[str] = field(default_factory=list)
     """Pod uids whose owner the dispatcher wants to know (after a relist)."""
+    profiles: str = DEFAULT_DIGEST
+    """First message: digest of the configuration."""
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from proto import stretto_pb2 as pb
 from stretto.model.shape import Shape, decode_shape
+from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.rpc.errors import WireError
 from stretto.rpc.messages import ShardHello
 
@@ -144,7 +145,12 @@ def put_hello(wire: Any, hello: ShardHello | None) -> None:
     """Set the hello of a first message."""
     if hello is not None:
         wire.hello.CopyFrom(
-            pb.ShardHello(shard=hello.shard, incarnation=hello.incarnation, protocol=hello.protocol)
+            pb.ShardHello(
+                shard=hello.shard,
+                incarnation=hello.incarnation,
+                protocol=hello.protocol,
+                profiles=hello.profiles,
+            )
         )
 
 
@@ -159,7 +165,8 @@ def get_hello(wire: Any) -> ShardHello | None:
     hello = wire.hello
     if not hello.shard or not hello.incarnation:
         raise WireError("ShardHello.shard and .incarnation must not be empty")
-    return ShardHello(hello.shard, hello.incarnation, hello.protocol)
+    profiles = hello.profiles or DEFAULT_DIGEST
+    return ShardHello(hello.shard, hello.incarnation, hello.protocol, profiles)
 
 
 def put_not_leader(wire: Any, leader: str | None) -> None:

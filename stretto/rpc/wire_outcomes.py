@@ -6,6 +6,7 @@ from typing import Any
 
 from proto import stretto_pb2 as pb
 from stretto.model.unit import Cause, Outcome, OutcomeKind, UnitId
+from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.rpc.errors import WireError
 from stretto.rpc.messages import OutcomeBatch, OutcomeRequest, OwnedSet
 from stretto.rpc.wire import (
@@ -29,6 +30,7 @@ def encode_outcome_request(message: OutcomeRequest) -> bytes:
         acknowledged=message.acknowledged,
         withdraw=message.withdraw,
         ask=message.ask,
+        profiles=message.profiles,
     ).SerializeToString()
 
 
@@ -45,6 +47,7 @@ def decode_outcome_request(data: bytes) -> OutcomeRequest:
         acknowledged=wire.acknowledged,
         withdraw=list(wire.withdraw),
         ask=list(wire.ask),
+        profiles=wire.profiles or DEFAULT_DIGEST,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from stretto.config.scheduler_file import configuration_of
 from tests.kube_env.control_plane import ControlPlane
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -60,14 +61,21 @@ RESOURCES = (
 
 
 def resources_of(folder: Path) -> list[dict[str, Any]]:
-    """What the kustomization lists, in its order; it transforms nothing but the image's name."""
+    """What the kustomization lists, in its order; it transforms nothing but the image's name and
+    the name of the generated ConfigMap."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    assert set(kustomization) == {"apiVersion", "kind", "resources", "images"}
+    keys = {"apiVersion", "kind", "resources", "configMapGenerator", "images"}
+    assert set(kustomization) == keys
+    (generated,) = kustomization["configMapGenerator"]
     files = kustomization["resources"]
-    assert sorted([*files, "kustomization.yaml"]) == sorted(p.name for p in folder.iterdir())
+    named = [*files, *generated["files"], "kustomization.yaml"]
+    assert sorted(named) == sorted(p.name for p in folder.iterdir())
     out: list[dict[str, Any]] = []
     for name in files:
         out += yaml.safe_load_all((folder / name).read_text())
+    metadata = {"name": generated["name"], "namespace": generated["namespace"]}
+    data = {name: (folder / name).read_text() for name in generated["files"]}
+    out.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
     return out
 
 
@@ -244,7 +252,7 @@ def test_every_process_has_probes_a_budget_and_an_account_of_its_own() -> None:
 
 
 def test_the_ledger_never_evicts_and_keeps_a_file() -> None:
-    (config,) = [m for m in MANIFESTS if m["kind"] == "ConfigMap"]
+    (config,) = [m for m in MANIFESTS if "valkey.conf" in m.get("data", ())]
     lines = config["data"]["valkey.conf"].splitlines()
     assert "maxmemory-policy noeviction" in lines
     assert "appendonly yes" in lines
@@ -262,6 +270,17 @@ def test_the_command_knows_every_flag_of_the_manifests(role: str) -> None:
     )  # fmt: skip
     known = set(re.findall(r"--[a-z-]+", done.stdout))
     assert {flag.partition("=")[0] for flag in flags} <= known
+
+
+def test_all_roles_get_the_one_configuration_and_it_can_be_read() -> None:
+    (config,) = [m for m in MANIFESTS if "scheduler.yaml" in m.get("data", ())]
+    for role in ("dispatcher", "binder", "shard"):
+        (workload,) = [w for w in workloads() if w["metadata"]["name"] == f"stretto-{role}"]
+        pod = workload["spec"]["template"]["spec"]
+        assert "--config=/config/scheduler.yaml" in pod["containers"][0]["args"]
+        mounted = {v["name"]: v.get("configMap") for v in pod["volumes"]}
+        assert mounted["scheduler-config"] == {"name": config["metadata"]["name"]}
+    assert configuration_of(DEPLOY / "base" / "scheduler.yaml").names == ("stretto",)
 
 
 def test_the_certificates_script_makes_a_secret_for_each_process() -> None:

@@ -24,7 +24,7 @@ from dispatcher.work_server import WorkServer
 from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis, Outcome, OutcomeKind, PodUid, Unplaceable, Version
 from stretto.rpc.channels import Dialer, Stream
-from stretto.rpc.errors import NotLeader
+from stretto.rpc.errors import NotLeader, PeerGone
 from stretto.rpc.messages import (
     FollowKind,
     FollowMessage,
@@ -224,4 +224,12 @@ async def test_a_standby_names_the_leader() -> None:
         dialer = Dialer(f"127.0.0.1:{here.server.port}", security=SECURITY, rng=random.Random(1))
         hello = ShardHello(shard="s", incarnation="one")
         with pytest.raises(NotLeader, match="the-leader"):
+            await dialer.try_once(WORK, lambda: FromShard(hello=hello))
+
+
+async def test_a_shard_of_another_configuration_is_refused_by_name() -> None:
+    async with world() as here:
+        dialer = Dialer(f"127.0.0.1:{here.server.port}", security=SECURITY, rng=random.Random(1))
+        hello = ShardHello(shard="s", incarnation="one", profiles="other")
+        with pytest.raises(PeerGone, match="shard s decides by configuration other"):
             await dialer.try_once(WORK, lambda: FromShard(hello=hello))

@@ -31,6 +31,7 @@ from stretto.model.unit import (
 )
 from stretto.rpc.errors import WireError
 from stretto.rpc.messages import (
+    PROTOCOL,
     FollowKind,
     FollowMessage,
     FollowRequest,
@@ -96,7 +97,7 @@ proposals = units.flatmap(
         u64,
     )
 )
-hellos = st.none() | st.builds(ShardHello, names, names)
+hellos = st.none() | st.builds(ShardHello, names, names, st.just(PROTOCOL), names)
 leaders = st.none() | words
 diagnoses = st.builds(
     Diagnosis,
@@ -160,7 +161,7 @@ MESSAGES = {
     "OutcomeRequest": (
         OUTCOMES.encode_request,
         OUTCOMES.decode_request,
-        st.builds(OutcomeRequest, u64, words, u64, lists(words), lists(words)),
+        st.builds(OutcomeRequest, u64, words, u64, lists(words), lists(words), names),
     ),
     "OutcomeBatch": (
         OUTCOMES.encode_response,
