@@ -13,10 +13,14 @@ from collections.abc import Callable
 import msgspec
 
 from stretto.cli.golden_answers import PodAnswer, World
+from stretto.model import device_rows
+from stretto.model.devices import CLAIM, encode_row
 from stretto.model.errors import OperatorError
 from stretto.model.objects import Namespace, Pod, decode_node, decode_pod, seconds_of
 from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
+from stretto.placement.devices.claimed import allocations_of, rows_of
+from stretto.placement.devices.world import world_of
 from stretto.placement.framework import Code, Status
 from stretto.placement.kernel import Kernel
 from stretto.placement.postfilter import PostFilterResult
@@ -59,10 +63,19 @@ def _storage(kind: str) -> Callable[[bytes], ObjectRow]:
     return row_of
 
 
+def _devices(kind: str, of: Callable[[bytes], tuple[str, bytes]]) -> Callable[[bytes], ObjectRow]:
+    def row_of(data: bytes) -> ObjectRow:
+        key, payload = of(data)
+        return ObjectRow(kind, key, payload=payload)
+
+    return row_of
+
+
 ROWS: dict[str, Callable[[bytes], ObjectRow]] = {
     **{kind: _workload(kind) for kind in WORKLOADS},
     NAMESPACE: _namespace,
     **{kind: _storage(kind) for kind in STORAGE_KINDS},
+    **{kind: _devices(kind, of) for kind, of in device_rows.MAKERS.items()},
 }
 """Per API kind: JSON of the object → the row that the Binder's log would carry."""
 
@@ -196,12 +209,24 @@ class WorldState:
     def assume(self, name: str, row: int) -> None:
         """Later pods see this one on a node (sequence mode); upstream may preempt it, too."""
         pod = self._pods[name]
-        self.kernel.assume(self.shape(name), row)
+        claimed = self._claimed(self.shape(name), row, special=f"{name}-extended")
+        if not claimed:
+            self.kernel.assume(self.shape(name), row)
         self._sequence += 1
         delta = Delta(epoch=1, sequence=self._sequence)
+        delta.objects += claimed
         self._load_pod(delta, pod, node_id=int(self.snapshot.node_id[row]))
         delta.objects.append(ObjectRow(NOMINATION, pod.metadata.uid, removed=True))
         self.snapshot.apply(delta)
+
+    def _claimed(self, shape: Shape, row: int, *, special: str) -> list[ObjectRow]:
+        """The claims of a pod with the devices that it gets."""
+        if not shape.device_claims and not shape.device_containers:
+            return []
+        world = world_of(self.snapshot)
+        chosen = allocations_of(world, shape, row)
+        rows = rows_of(world, shape, chosen, special=special)
+        return [ObjectRow(CLAIM, claim.key, payload=encode_row(claim)) for claim in rows]
 
     def pre_enqueue(self, name: str, shape: Shape) -> Status | None:
         """The PreEnqueue plugin that holds the pod back."""
@@ -209,7 +234,7 @@ class WorldState:
         if gates and self._enabled("preEnqueue", "SchedulingGates", shape):
             reason = f"waiting for scheduling gates: [{' '.join(gates)}]"
             return Status(Code.UNRESOLVABLE, "SchedulingGates", (reason,))
-        return None
+        return self.kernel.pre_enqueue(shape)
 
     def reserve(self, shape: Shape, row: int) -> Status | None:
         """The Reserve plugin that refuses a row; called once for a row that was chosen."""

@@ -201,6 +201,8 @@ class PodStatus(_Object, frozen=True, gc=False):
     conditions: list[PodCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    resource_claim_statuses: Raw = RAW_NOTHING
+    """Names of the claims that were made from templates."""
     resources: Raw = RAW_NOTHING
     """Pod-level resources in effect."""
     allocated_resources: Raw = RAW_NOTHING

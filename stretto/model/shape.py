@@ -112,6 +112,23 @@ class Disk(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Of rbd: two are the same only if they have a monitor in common."""
 
 
+class ClaimRef(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A ResourceClaim that a pod uses, in the pod's namespace."""
+
+    name: str
+    owned: bool = False
+    """Made for the pod from a template: only its own will do."""
+
+
+class DeviceContainer(msgspec.Struct, frozen=True, array_like=True):
+    """A container of a pod that asks for extended resources, which devices may back."""
+
+    initial: bool
+    """An init container that ends before others start."""
+    requests: tuple[tuple[str, int, int], ...] = ()
+    """(resource, amount, position of the resource among all that the container requests)."""
+
+
 class Shape(msgspec.Struct, frozen=True, dict=True):
     """What scheduling looks at; see the module docstring."""
 
@@ -183,6 +200,17 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
 
     group: str = ""
     """namespace/name of the pod group; members of one are placed together."""
+
+    device_claims: tuple[ClaimRef, ...] = ()
+    """ResourceClaims in the pod's order. Pods with claims of their own are shapes of their own."""
+    claim_problem: str = ""
+    """Why the claims of the pod are not known yet."""
+    owner: tuple[str, str] = ("", "")
+    """(name, uid) of the pod if a claim must be its own."""
+    device_containers: tuple[DeviceContainer, ...] = ()
+    """All containers in order if one asks for an extended resource."""
+    node_features: tuple[str, ...] = ()
+    """Features that a node must declare, sorted."""
 
     @cached_property
     def encoded(self) -> bytes:

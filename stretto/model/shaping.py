@@ -28,10 +28,11 @@ from stretto.model.affinity import (
     spread_of,
     tolerations_of,
 )
+from stretto.model.device_claims import device_claims_of, device_containers_of
 from stretto.model.groups import group_key_of
 from stretto.model.objects import Container, Pod, PodSpec, PodStatus
 from stretto.model.pod_volumes import volumes_of
-from stretto.model.requests import RequestError, read_requests
+from stretto.model.requests import PodRequests, RequestError, read_requests
 from stretto.model.shape import Claim, Disk, Shape
 
 __all__ = ["ShapeError", "ShapeMaker", "shape_of"]
@@ -127,7 +128,7 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
         placed and pod.metadata.deletion_timestamp is not None,
         bytes(spec.overhead),
         bytes(spec.resources),
-        bytes(spec.resource_claims),
+        _device_claims_key(pod) if spec.resource_claims else None,
         _volumes_key(pod) if spec.volumes else None,
         (spec.host_network, spec.host_users, group_key_of(pod), spec.workload_ref),
         _status_key(pod, status) if status.container_statuses or status.resources else None,
@@ -139,6 +140,18 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
 def _match_values(spread: bytes, labels: dict[str, str] | None) -> Key | None:
     """The labels that matchLabelKeys of spread constraints may read; seldom any."""
     return tuple(sorted((labels or {}).items())) if b"matchLabelKeys" in spread else None
+
+
+def _device_claims_key(pod: Pod) -> Key:
+    """Claims from templates are the pod's own, so its name and uid count; others are anybody's."""
+    raw = bytes(pod.spec.resource_claims)
+    own = b"resourceClaimTemplateName" in raw
+    meta = pod.metadata
+    return (
+        raw,
+        bytes(pod.status.resource_claim_statuses) if own else None,
+        (meta.name, meta.uid) if own else None,
+    )
 
 
 def _volumes_key(pod: Pod) -> Key:
@@ -195,16 +208,14 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
     """Make a shape without memory; see :meth:`ShapeMaker.shape_of`."""
     spec = pod.spec
     namespace = pod.metadata.namespace
-    try:
-        requests = read_requests(pod)
-    except RequestError as error:
-        raise ShapeError(str(error)) from None
+    requests = _requests_of(pod)
     affinity = affinity_of(spec.affinity, namespace=namespace)
     labels = pod.metadata.labels or {}
     spread = spread_of(spec.topology_spread_constraints, labels=labels)
     hard_spread, soft_spread = spread_names(spread)
     images, image_containers = _images(spec)
     claims, disks = volumes_of(pod)
+    device_claims, claim_problem, owner = device_claims_of(pod)
     return Shape(
         profile=spec.scheduler_name,
         namespace=namespace,
@@ -237,7 +248,19 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
         spread=spread,
         controller=("", "") if spread else controller_of(pod),
         group=group_key_of(pod),
+        device_claims=device_claims,
+        claim_problem=claim_problem,
+        owner=owner,
+        device_containers=device_containers_of(pod),
+        node_features=tuple(sorted(_features(spec))),
     )
+
+
+def _requests_of(pod: Pod) -> PodRequests:
+    try:
+        return read_requests(pod)
+    except RequestError as error:
+        raise ShapeError(str(error)) from None
 
 
 def controller_of(pod: Pod) -> tuple[str, str]:
@@ -278,7 +301,6 @@ def _hard(spec: PodSpec, claims: tuple[Claim, ...], disks: tuple[Disk, ...]) -> 
         found.append("DynamicResources: resource claim")
     if spec.workload_ref is not None:
         found.append("GangScheduling: spec.workloadRef (use spec.schedulingGroup)")
-    found += [f"NodeDeclaredFeatures: {name}" for name in _features(spec)]
     return tuple(found)
 
 

@@ -145,6 +145,17 @@ class CompiledShape:
         self._basis_stamp = stamp
         return False
 
+    def fails(self) -> bool:
+        """Whether a plugin fails on a row that passes the filters before it: upstream ends the
+        attempt then, whatever other nodes say."""
+        for i, each in enumerate(self.filters):
+            for row in each.failing_rows():
+                if self.snapshot.live.item(row) and all(
+                    f.passes_row(row) for f in self.filters[:i]
+                ):
+                    return True
+        return False
+
     def prefilter(self) -> Status | None:
         """Why a plugin rejects the pod on all nodes, as upstream reports it: the first that cannot
         be helped by preemption, else the first."""

@@ -12,6 +12,7 @@ between all shapes that ask the same, and survive pods coming and going.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -134,7 +135,11 @@ class Filter:
         """The same for one row."""
         raise AssertionError("each filter has its own")
 
-    spans: ClassVar[bool] = False
+    def failing_rows(self) -> Iterable[int]:
+        """Rows on which the plugin fails (see :class:`Rejection`), if it gets to see them."""
+        return ()
+
+    spans: bool = False
     """A pod of the shape that is placed may change what other rows say, so that pods of the shape
     are placed one at a time."""
 
@@ -208,6 +213,10 @@ class Plugin:
         """What filter and scorer are made from beside the shape, as a value to compare: when it is
         another one the shape is compiled anew. Asked when an object, or the set of affinity terms
         on pods, has changed. Finer than ``kinds``."""
+        return None
+
+    def pre_enqueue(self, shape: Shape, snapshot: Snapshot) -> Status | None:
+        """What holds the pod back before it is queued (upstream's PreEnqueue); None: nothing."""
         return None
 
     def has_prefilter(self, shape: Shape) -> bool:

@@ -108,6 +108,8 @@ class Kernel:
             return self._place_among(compiled, count, nominated=nominated, ranking=ranking)
         compiled.refresh(self._counters)
         self._account(compiled)
+        if compiled.fails():
+            return Placement()
         rows, others = place_batch(
             compiled,
             count,
@@ -293,6 +295,15 @@ class Kernel:
         self._account(compiled)
         totals: list[int] = compiled.total.tolist()
         return totals
+
+    def pre_enqueue(self, shape: Shape) -> Status | None:
+        """The first plugin that holds the pod back before it is queued, in the profile's order."""
+        profile = self._profiles.get(shape.profile)
+        for plugin in () if profile is None else profile.pre_enqueues:
+            status = plugin.pre_enqueue(shape, self._snapshot)
+            if status is not None:
+                return status
+        return None
 
     def refusal(self, shape: Shape) -> str:
         """'' or the sentence that names a hard constraint on the shape that is not built."""

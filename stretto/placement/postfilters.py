@@ -6,13 +6,15 @@ from __future__ import annotations
 import dataclasses
 
 from stretto.placement.compiled import CompiledShape
-from stretto.placement.evaluation import prefilter_status
-from stretto.placement.framework import Code
+from stretto.placement.evaluation import prefilter_status, steps
+from stretto.placement.framework import Code, View
+from stretto.placement.plugins.dynamic_resources import DeviceFilter
 from stretto.placement.postfilter import PostFilterResult, PreemptionCandidate
 from stretto.placement.preemption import NAME, Preemption, Tie
 from stretto.placement.victims import Victims
 
 NOT_FOUND = "not found"
+DEALLOCATED = "deallocation of ResourceClaim completed"
 _DEVICES = "DynamicResources"
 
 
@@ -24,12 +26,32 @@ def post_filter(
     DynamicResources' PostFilter fails when its PreFilter was never reached, because another plugin
     had rejected the pod for good before; preemption does not run then (kube-scheduler 1.37.2).
     """
+    texts: list[str] = []
+    release: tuple[str, ...] = ()
     for plugin in compiled.profile.points.get("postFilter", ()):
         if plugin == _DEVICES and _stopped_before(_DEVICES, compiled):
             return PostFilterResult(Code.ERROR, NOT_FOUND)
+        if plugin == _DEVICES:
+            release = _releasable(compiled)
+            texts += [DEALLOCATED] if release else []
         if plugin == NAME:
-            return _preempt(compiled, preemption, tie=tie, seed=seed)
-    return PostFilterResult(Code.UNSCHEDULABLE)
+            found = _preempt(compiled, preemption, tie=tie, seed=seed)
+            message = ", ".join([*texts, found.message])
+            return dataclasses.replace(found, message=message, release=release)
+    return PostFilterResult(Code.UNSCHEDULABLE, ", ".join(texts), release=release)
+
+
+def _releasable(compiled: CompiledShape) -> tuple[str, ...]:
+    """The claim whose allocation is of no use where the pod could go, and of which nobody else
+    makes use: giving it up may help. Upstream takes a random one; this is the first."""
+    devices = next((each for each in compiled.filters if isinstance(each, DeviceFilter)), None)
+    if devices is None or prefilter_status(compiled) is not None:
+        return ()
+    snapshot = compiled.snapshot
+    for plugin, _, alive in steps(compiled, snapshot):
+        if plugin == _DEVICES:
+            return devices.releasable(View(snapshot), alive)[:1]
+    return ()
 
 
 def _stopped_before(plugin: str, compiled: CompiledShape) -> bool:

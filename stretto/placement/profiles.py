@@ -16,9 +16,11 @@ from stretto.placement.arguments import Arguments, read_arguments
 from stretto.placement.framework import Gates, Plugin
 from stretto.placement.plugin_sets import check_queue_sort, enabled_plugins
 from stretto.placement.plugins.balanced_allocation import BalancedAllocation
+from stretto.placement.plugins.dynamic_resources import DynamicResources
 from stretto.placement.plugins.image_locality import ImageLocality
 from stretto.placement.plugins.inter_pod_affinity import InterPodAffinity
 from stretto.placement.plugins.node_affinity import NodeAffinity
+from stretto.placement.plugins.node_declared_features import NodeDeclaredFeatures
 from stretto.placement.plugins.node_name import NodeName
 from stretto.placement.plugins.node_ports import NodePorts
 from stretto.placement.plugins.node_resources_fit import NodeResourcesFit
@@ -38,7 +40,8 @@ BUILT = frozenset({
     "NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
     "NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality", "PodTopologySpread",
     "InterPodAffinity",
-    "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
+    "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "DynamicResources",
+    "NodeDeclaredFeatures",
 })  # fmt: skip
 GATES = frozenset({"TaintTolerationComparisonOperators"})
 """Feature gates that are read; see :class:`~stretto.placement.framework.Gates`."""
@@ -58,6 +61,8 @@ class Profile:
     scorers: tuple[tuple[Plugin, int], ...]
     prefilters: tuple[Plugin, ...] = ()
     """In order: those whose PreFilter is asked."""
+    pre_enqueues: tuple[Plugin, ...] = ()
+    """In order: those that may hold a pod back."""
     points: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of all enabled plugins, built or not, by extension point, in order."""
     preemption: PreemptionArgs = _PREEMPTION
@@ -161,6 +166,7 @@ def _profile(
         filters=tuple(made[n] for n in filters if n in BUILT),
         scorers=tuple((made[w.name], w.weight or 1) for w in scorers if w.name in BUILT),
         prefilters=tuple(made[n] for n in points["preFilter"] if n in BUILT),
+        pre_enqueues=tuple(made[n] for n in points["preEnqueue"] if n in made),
         points=MappingProxyType(points),
         preemption=arguments.preemption,
         unbuilt_filters=tuple(n for n in filters if n not in BUILT),
@@ -182,5 +188,6 @@ def _plugins(arguments: Arguments, *, gates: Gates) -> dict[str, Plugin]:
         BalancedAllocation(arguments.balanced), ImageLocality(),
         PodTopologySpread(arguments.spread, gates), InterPodAffinity(arguments.interpod),
         VolumeRestrictions(), NodeVolumeLimits(), VolumeBinding(arguments.volumes), VolumeZone(),
+        DynamicResources(), NodeDeclaredFeatures(),
     ]  # fmt: skip
     return {plugin.name: plugin for plugin in plugins}

@@ -16,6 +16,7 @@ from stretto.snapshot.delta import ANTI_AFFINITY_TERM, NAMESPACE, decode_labels,
 LIVE_UNBUILT = frozenset({
     "PodTopologySpread", "InterPodAffinity",
     "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
+    "DynamicResources",
 })  # fmt: skip
 """Plugins that the kernel has and that pods of a cluster may not rely on yet."""
 _REMEMBERED = 4096
@@ -27,7 +28,7 @@ class Refusals:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._version = -1
+        self._version: tuple[int, ...] = ()
         self._terms: list[PodTerm] = []
         self._namespaces: dict[str, dict[str, str]] = {}
         self._answers: dict[bytes, str] = {}
@@ -43,7 +44,7 @@ class Refusals:
         return answer
 
     def _refresh(self) -> None:
-        version = self._snapshot.object_version
+        version = tuple(map(self._snapshot.kind_version, (ANTI_AFFINITY_TERM, NAMESPACE)))
         if version == self._version:
             return
         self._version = version

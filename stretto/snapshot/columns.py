@@ -181,6 +181,11 @@ class Snapshot:
         """The payload of one object; None if there is none."""
         return self._objects.payload(kind, key)
 
+    def objects_changed(self, kind: str, version: int) -> list[str] | None:
+        """Keys of a kind put or removed since ``object_version`` was ``version``; None: not known
+        any more, treat as all."""
+        return self._objects.changed(kind, version)
+
     def objects_in(self, kind: str, namespace: str) -> Mapping[str, ObjectRow]:
         """The objects of a namespaced kind in one namespace, by key."""
         return self._objects.inside(kind, namespace)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from stretto.snapshot.delta import ObjectRow
+from stretto.snapshot.object_log import ObjectLog
 
 Place = TypeVar("Place")
 
@@ -19,6 +20,7 @@ class ObjectTable:
         self._in_namespace: dict[tuple[str, str], dict[str, ObjectRow]] = {}
         self._kind_versions: dict[str, int] = {}
         self._namespace_versions: dict[tuple[str, str], int] = {}
+        self._log = ObjectLog()
 
     def payloads(self, kind: str) -> Mapping[str, bytes]:
         """Payloads of a kind by key."""
@@ -41,11 +43,17 @@ class ObjectTable:
         """The same for the kind in one namespace."""
         return self._namespace_versions.get((kind, namespace), 0)
 
+    def changed(self, kind: str, version: int) -> list[str] | None:
+        """Keys of a kind put or removed after a version; None: not known any more, treat as
+        all."""
+        return self._log.since(kind, version)
+
     def put(self, row: ObjectRow) -> None:
         """An object was added or changed, or is gone."""
         self.version += 1
         _put(self.by_kind, row.kind, row)
         self._kind_versions[row.kind] = self.version
+        self._log.note(row.kind, row.key, self.version)
         namespace, slash, _ = row.key.partition("/")
         if slash:
             place = row.kind, namespace

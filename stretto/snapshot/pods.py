@@ -66,7 +66,7 @@ def usage_of(shape: Shape, resources: ResourceTable, kins: KinTable) -> Usage:
     lines.append((resources.column(NONZERO_MEMORY), shape.nonzero_memory))
     return Usage(
         tuple(lines), shape.host_ports, kins.of(shape), shape.group, pod_volumes(shape),
-        bool(shape.claims),
+        bool(shape.claims or shape.device_claims or shape.device_containers),
     )  # fmt: skip
 
 

@@ -20,12 +20,15 @@ import msgspec
 
 from stretto.cli.golden import Tally, check_case, report
 from stretto.cli.golden_answers import Case
+from tests.golden import dra_worlds
 from tests.golden.oracle_program import asked, build, can_build, how_to_get, worlds
 
 FAMILIES = (
     "resources", "taints", "nodeaffinity", "ports", "images", "spread", "interpod", "volumes",
     "preemption", "dra", "messages", "profiles", "mixed",
 )  # fmt: skip
+DEVICES = "devices"
+"""Worlds of :mod:`tests.golden.dra_worlds`, richer in devices than the family dra."""
 PODS_A_WORLD = 5.7
 """On average over all families; only for how many worlds to generate."""
 
@@ -74,7 +77,12 @@ def compare(
     run: Run, ask: Ask, *, family: str, seed: int, count: int, variant: str = "public"
 ) -> None:
     """Generate, ask and compare ``count`` worlds of a family."""
-    for line in worlds(family=family, seed=seed, count=count, variant=variant):
+    fresh = (
+        dra_worlds.worlds(seed, count)
+        if family == DEVICES
+        else worlds(family=family, seed=seed, count=count, variant=variant)
+    )
+    for line in fresh:
         run.take(family=family, line=ask(line))
 
 
@@ -83,10 +91,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="differential", description=__doc__.split("\n")[0])
     parser.add_argument("--pods", type=int, default=1000, help="about how many pods to decide")
     parser.add_argument("--seed", type=int, default=None, help="first seed; a random one if absent")
-    parser.add_argument("--family", action="append", choices=FAMILIES, help="repeatable; all")
+    every = (*FAMILIES, DEVICES)
+    parser.add_argument("--family", action="append", choices=every, help="repeatable; all")
     parser.add_argument("--variant", choices=("public", "wide"), default="public")
     args = parser.parse_args(words)
-    families = args.family or FAMILIES
+    families = args.family or every
     seed = secrets.randbelow(1 << 31) if args.seed is None else args.seed
     if not can_build():
         sys.stderr.write(f"differential: {how_to_get()}\n")

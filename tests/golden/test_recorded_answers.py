@@ -10,7 +10,17 @@ import pytest
 from stretto.cli.golden import check, run
 
 FOLDER = pathlib.Path(__file__).parent
-WHOLE = ("resources", "taints", "nodeaffinity", "ports", "images", "spread", "interpod", "volumes")
+WHOLE = (
+    "resources",
+    "taints",
+    "nodeaffinity",
+    "ports",
+    "images",
+    "spread",
+    "interpod",
+    "volumes",
+    "dra",
+)
 
 
 @pytest.mark.parametrize("family", [*WHOLE, "messages", "preemption", "profiles", "mixed"])

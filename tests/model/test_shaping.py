@@ -202,15 +202,29 @@ HARD = [
     ({"volumes": [{"name": "d", "rbd": {}}]}, "VolumeRestrictions: rbd volume"),
     ({"resourceClaims": [{"name": "g"}]}, "DynamicResources: resource claim"),
     ({"workloadRef": {"name": "g"}}, "GangScheduling: spec.workloadRef (use spec.schedulingGroup)"),
-    (
-        {"hostNetwork": True, "hostUsers": False},
-        "NodeDeclaredFeatures: UserNamespacesHostNetworkSupport",
-    ),
+]
+FEATURES = [
+    ({"hostNetwork": True, "hostUsers": False}, "UserNamespacesHostNetworkSupport"),
     (
         {"initContainers": [container(restartPolicyRules=[RESTART])]},
-        "NodeDeclaredFeatures: RestartAllContainersOnContainerExits",
+        "RestartAllContainersOnContainerExits",
     ),
 ]
+
+
+@pytest.mark.parametrize(("fields", "name"), FEATURES)
+def test_node_features_are_read_off_the_spec(fields: dict[str, Any], name: str) -> None:
+    assert shape_of(pod_of(container(), **fields)).node_features == (name,)
+
+
+def test_claims_by_name_are_anybodys_and_claims_from_templates_the_pods_own() -> None:
+    shared = [{"name": "g", "resourceClaimName": "gpu"}]
+    first = shape_of(pod_of(container(), resourceClaims=shared))
+    assert [(ref.name, ref.owned) for ref in first.device_claims] == [("gpu", False)]
+    assert first.owner == ("", "")
+    own = [{"name": "g", "resourceClaimTemplateName": "t"}]
+    waiting = shape_of(pod_of(container(), resourceClaims=own))
+    assert waiting.claim_problem.endswith("ResourceClaim not created yet")
 
 
 @pytest.mark.parametrize(("fields", "name"), HARD)

@@ -160,12 +160,12 @@ def test_merging_follows_upstream():
     assert [plugin.name for plugin in found.filters] == [
         "NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeResourcesFit",
         "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
-        "PodTopologySpread", "InterPodAffinity",
+        "PodTopologySpread", "InterPodAffinity", "DynamicResources", "NodeDeclaredFeatures",
     ]  # fmt: skip
     assert [(plugin.name, weight) for plugin, weight in found.scorers] == [
         ("NodeAffinity", 9), ("NodeResourcesFit", 1), ("VolumeBinding", 1),
-        ("PodTopologySpread", 2), ("InterPodAffinity", 2), ("NodeResourcesBalancedAllocation", 1),
-        ("ImageLocality", 7),
+        ("PodTopologySpread", 2), ("InterPodAffinity", 2), ("DynamicResources", 2),
+        ("NodeResourcesBalancedAllocation", 1), ("ImageLocality", 7),
     ]  # fmt: skip
     only = {"plugins": {"score": {"disabled": [{"name": "*"}]}}}
     bare = Profiles.from_configuration({"profiles": [only]}).get("default-scheduler")

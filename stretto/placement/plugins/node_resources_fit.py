@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stretto.model.devices import CLASS
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause
+from stretto.placement.devices.world import world_of
 from stretto.placement.framework import Bools, Filter, Plugin, Rejection, Scorer, View
 from stretto.placement.resource_names import BASIC, is_extended, is_scalar
 from stretto.placement.resource_scoring import FitScorer, Strategy, WeightedResource, scored
@@ -46,7 +48,11 @@ class FitFilter(Filter):
     cause = Cause.CAPACITY
     unresolvable = False
 
-    def __init__(self, wants: list[tuple[str, int]], snapshot: Snapshot) -> None:
+    def __init__(
+        self, wants: list[tuple[str, int]], snapshot: Snapshot, *, backed: frozenset[str]
+    ) -> None:
+        self._backed = backed
+        """Resources that devices stand in for where the node has none itself."""
         self._snapshot = snapshot
         self._pods = snapshot.resources.column(PODS)
         self._names = wants
@@ -56,9 +62,11 @@ class FitFilter(Filter):
     def wants(self) -> list[tuple[ResourceColumn, int]] | None:
         """Columns with amounts; None while no node and no pod ever named one of the resources."""
         if self._missing:
-            found = [(self._snapshot.resources.get(name), n) for name, n in self._names]
-            self._columns = [(column, n) for column, n in found if column is not None]
-            self._missing = len(self._columns) < len(found)
+            found = [(name, self._snapshot.resources.get(name), n) for name, n in self._names]
+            self._columns = [(column, n) for _, column, n in found if column is not None]
+            self._missing = any(
+                column is None and name not in self._backed for name, column, _ in found
+            )
         return None if self._missing else self._columns
 
     def passes(self, view: View) -> Bools:
@@ -71,7 +79,10 @@ class FitFilter(Filter):
         free, enough = view.ints("fit"), view.bools("fit part")
         for column, amount in wants:
             np.subtract(view.of(column.alloc), view.of(column.used), out=free)
-            passes &= np.greater_equal(free, amount, out=enough)
+            np.greater_equal(free, amount, out=enough)
+            if column.name in self._backed:
+                enough |= view.of(column.alloc) == 0
+            passes &= enough
         return passes
 
     def passes_row(self, row: int) -> bool:
@@ -80,7 +91,10 @@ class FitFilter(Filter):
         if wants is None or self._pods.used_cells[row] >= self._pods.alloc_cells[row]:
             return False
         for column, amount in wants:
-            if amount > column.alloc_cells[row] - column.used_cells[row]:
+            alloc = column.alloc_cells[row]
+            if amount > alloc - column.used_cells[row] and (
+                alloc or column.name not in self._backed
+            ):
                 return False
         return True
 
@@ -91,14 +105,25 @@ class FitFilter(Filter):
         found = [Rejection("Too many pods", full, unresolvable=False)]
         for name, amount in self._names:
             column = self._snapshot.resources.get(name)
+            if column is None and name in self._backed:
+                continue
             if column is None:
                 everywhere = np.ones(view.size, dtype=np.bool_)
                 found.append(Rejection(f"Insufficient {name}", everywhere, unresolvable=True))
                 continue
             alloc = view.of(column.alloc)
             short = alloc - view.of(column.used) < amount
+            if name in self._backed:
+                short &= alloc > 0
             found.append(Rejection(f"Insufficient {name}", short, unresolvable=alloc < amount))
         return found
+
+
+def backed_names(snapshot: Snapshot, wants: list[tuple[str, int]]) -> frozenset[str]:
+    """Those of the wanted resources that a device class backs (shouldDelegateResourceToDRA)."""
+    if not snapshot.kind_version(CLASS) or not any("/" in name for name, _ in wants):
+        return frozenset()
+    return frozenset(name for name, _ in wants if name in world_of(snapshot).backed)
 
 
 class NodeResourcesFit(Plugin):
@@ -106,6 +131,7 @@ class NodeResourcesFit(Plugin):
 
     name = NAME
     static = False
+    kinds = frozenset({CLASS})
 
     def __init__(self, args: FitArgs) -> None:
         self._args = args
@@ -117,7 +143,7 @@ class NodeResourcesFit(Plugin):
         for name, amount in shape.requests:
             if amount > 0 and is_scalar(name) and not self._args.ignores(name):
                 wants.append((name, amount))
-        return FitFilter(wants, snapshot)
+        return FitFilter(wants, snapshot, backed=backed_names(snapshot, wants))
 
     def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer:
         """Every shape, with upstream's defaults for absent cpu and memory requests."""
