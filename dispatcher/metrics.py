@@ -89,6 +89,25 @@ class DispatcherCollector(Collector):
         for (plugin, profile), count in self._rejected().items():
             rejected.add_metric([plugin, profile], count)
         yield rejected
+        nodes = GaugeMetricFamily(
+            "stretto_dispatcher_rejected_nodes",
+            "Nodes that the plugin rejected at the last decisions on waiting shapes, added up.",
+            labels=["plugin", "profile"],
+        )
+        for (plugin, profile), count in self._rejected_nodes().items():
+            nodes.add_metric([plugin, profile], count)
+        yield nodes
+
+    def _rejected_nodes(self) -> dict[tuple[str, str], int]:
+        counts: dict[tuple[str, str], int] = {}
+        for shape in list(self._machine.shapes.by_number.values()):
+            if shape.diagnosis is None or shape.shape is None or not len(shape):
+                continue
+            for plugin, nodes in shape.diagnosis.plugin_nodes:
+                if plugin:
+                    key = (plugin, shape.shape.profile)
+                    counts[key] = counts.get(key, 0) + nodes
+        return counts
 
     def _rejected(self) -> dict[tuple[str, str], int]:
         counts: dict[tuple[str, str], int] = {}

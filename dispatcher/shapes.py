@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from dispatcher.pods import NO_VERSION, Condition, PodRecord
+from stretto.model.diagnosis import Diagnosis
 from stretto.model.shape import Shape
 from stretto.model.unit import PodUid
 
@@ -49,6 +50,7 @@ class ShapeRecord:
         "allowance",
         "condition",
         "decided_at",
+        "diagnosis",
         "failures",
         "flushed",
         "front",
@@ -97,6 +99,8 @@ class ShapeRecord:
         """What its waiting pods are told, each by a patch of its own on the slow lane."""
         self.plugins: tuple[str, ...] = ()
         """Who rejected nodes in the last fruitless decision."""
+        self.diagnosis: Diagnosis | None = None
+        """Of the decision at ``decided_at``."""
         self.todo: deque[PodRecord] | None = None
         """Pods that may still have to be told, in their turn; None (it is large) for none."""
 

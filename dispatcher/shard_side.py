@@ -146,19 +146,31 @@ class ShardSide:
             self._park(record, answer, now)
 
     def _park(self, record: PodRecord, answer: Unplaceable, now: float) -> None:
-        shape = record.shape
+        shape, diagnosis = record.shape, answer.diagnosis
+        if diagnosis.error:
+            self._failed(record, diagnosis.message, now)
+            return
+        shape.diagnosis = diagnosis
         self._statistics.ended("unschedulable", record.profile)
         self._statistics.came_in(State.UNSCHEDULABLE, "ScheduleAttemptFailure")
         news = self._queue.unplaceable(
-            record, version=answer.version, plugins=answer.diagnosis.plugins, now=now
+            record, version=answer.version, plugins=diagnosis.plugins, now=now
         )
-        self._note(record.uid, "unplaceable", answer.diagnosis.message)
+        self._note(record.uid, "unplaceable", diagnosis.message)
         if news:
-            self._lane.tell_shape(shape, Condition("Unschedulable", answer.diagnosis.message))
+            self._lane.tell_shape(shape, Condition("Unschedulable", diagnosis.message))
             for member in self._groups.members_out(record):
                 self._lane.tell(member, Condition("Unschedulable", GANG_UNSCHEDULABLE))
         else:
             self._lane.retell(record)
+
+    def _failed(self, record: PodRecord, text: str, now: float) -> None:
+        """The attempt itself failed: no event may mend that, so the pod tries again by itself."""
+        self._statistics.ended("error", record.profile)
+        self._note(record.uid, "failed", text)
+        record.errors += 1
+        self._queue.back_off(record, now=now, delay=self._backoff.backoff(record.errors))
+        self._lane.tell(record, Condition("SchedulerError", text))
 
     def closed(self, stream: int, now: float) -> None:
         """A stream has ended: what it held goes to others at once."""

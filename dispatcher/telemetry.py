@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -12,6 +13,8 @@ from dispatcher.core import Core
 from dispatcher.metrics import DispatcherCollector
 from stretto.config.dispatcher import DispatcherSettings
 from stretto.kube.leadership import Leadership
+from stretto.model.diagnosis import as_json
+from stretto.model.unit import PodUid
 from stretto.telemetry.http import TelemetryServer
 from stretto.telemetry.story import StoryLog
 
@@ -41,6 +44,24 @@ class Telemetry:
         core = self._core
         return core is None or not core.ticked_at or core.now() - core.ticked_at < WEDGED_S
 
+    def diagnosis(self, unit: str) -> dict[str, Any] | None:
+        """Why a unit's shape fitted nowhere when it was last decided, in structured form.
+
+        Called on the server's threads: it reads records, one look-up each.
+        """
+        core = self._core
+        record = None if core is None else core.machine.pods.get(PodUid(unit))
+        shape = None if record is None else record.shape
+        if shape is None or shape.diagnosis is None or shape.shape is None:
+            return None
+        return as_json(
+            shape.diagnosis,
+            shape=shape.key,
+            profile=shape.shape.profile,
+            epoch=shape.decided_at.epoch,
+            sequence=shape.decided_at.sequence,
+        )
+
     @contextlib.asynccontextmanager
     async def serving(self, core: Core, collector: DispatcherCollector) -> AsyncIterator[int]:
         """Serve over HTTP; gives the port."""
@@ -48,7 +69,12 @@ class Telemetry:
         registry = CollectorRegistry()
         registry.register(collector)
         server = TelemetryServer(
-            self._listen, registry=registry, live=self.live, ready=self.ready, stories=self.stories
+            self._listen,
+            registry=registry,
+            live=self.live,
+            ready=self.ready,
+            stories=self.stories,
+            diagnosis=self.diagnosis,
         )
         try:
             yield server.port

@@ -133,18 +133,30 @@ class UnplaceableBatch(_message.Message):
     def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., binder_epoch: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., diagnosis: _Optional[_Iterable[int]] = ..., diagnoses: _Optional[_Iterable[_Union[Diagnosis, _Mapping]]] = ...) -> None: ...
 
 class Diagnosis(_message.Message):
-    __slots__ = ("message", "plugins", "nodes", "reason", "count")
+    __slots__ = ("message", "plugins", "nodes", "reason", "count", "reason_plugin", "unresolvable", "node_plugin", "plugin_nodes", "prefilter", "error")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PLUGINS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    REASON_PLUGIN_FIELD_NUMBER: _ClassVar[int]
+    UNRESOLVABLE_FIELD_NUMBER: _ClassVar[int]
+    NODE_PLUGIN_FIELD_NUMBER: _ClassVar[int]
+    PLUGIN_NODES_FIELD_NUMBER: _ClassVar[int]
+    PREFILTER_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     message: str
     plugins: _containers.RepeatedScalarFieldContainer[str]
     nodes: int
     reason: _containers.RepeatedScalarFieldContainer[str]
     count: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, message: _Optional[str] = ..., plugins: _Optional[_Iterable[str]] = ..., nodes: _Optional[int] = ..., reason: _Optional[_Iterable[str]] = ..., count: _Optional[_Iterable[int]] = ...) -> None: ...
+    reason_plugin: _containers.RepeatedScalarFieldContainer[str]
+    unresolvable: _containers.RepeatedScalarFieldContainer[int]
+    node_plugin: _containers.RepeatedScalarFieldContainer[str]
+    plugin_nodes: _containers.RepeatedScalarFieldContainer[int]
+    prefilter: bool
+    error: bool
+    def __init__(self, message: _Optional[str] = ..., plugins: _Optional[_Iterable[str]] = ..., nodes: _Optional[int] = ..., reason: _Optional[_Iterable[str]] = ..., count: _Optional[_Iterable[int]] = ..., reason_plugin: _Optional[_Iterable[str]] = ..., unresolvable: _Optional[_Iterable[int]] = ..., node_plugin: _Optional[_Iterable[str]] = ..., plugin_nodes: _Optional[_Iterable[int]] = ..., prefilter: _Optional[bool] = ..., error: _Optional[bool] = ...) -> None: ...
 
 class HandBackBatch(_message.Message):
     __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "reason")

@@ -16,6 +16,8 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
+from stretto.model.diagnosis import Diagnosis as Diagnosis
+
 PodUid = NewType("PodUid", str)
 UnitId = NewType("UnitId", str)
 """The uid of the pod, or of the PodGroup, that the unit stands for."""
@@ -177,18 +179,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Pod uids the outcome is about; empty means all members."""
     resource_version: int = 0
     """FAILED: the pod's resourceVersion after the fence, when known."""
-
-
-class Diagnosis(msgspec.Struct, frozen=True):
-    """Why a shape fits nowhere, at a version."""
-
-    message: str
-    """The text of kube-scheduler's FitError: "0/N nodes are available: …"."""
-    plugins: tuple[str, ...]
-    """Plugins that rejected at least one node; what may wake the unit."""
-    nodes: int
-    counts: tuple[tuple[str, int], ...] = ()
-    """(reason, nodes) pairs behind the message."""
 
 
 class Unplaceable(msgspec.Struct, frozen=True, gc=False):

@@ -4,12 +4,12 @@ golden cases."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.model.unit import Diagnosis
+from stretto.model.diagnosis import Diagnosis, Rejected
 from stretto.placement.compiled import CompiledShape
 from stretto.placement.framework import (
     Bools,
@@ -208,35 +208,71 @@ def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
         return Diagnosis(message=NO_NODES, plugins=(), nodes=0)
     rejected = prefilter_status(compiled)
     if rejected is not None:
-        text = rejected.message
-        plugins = (rejected.plugin,) if rejected.plugin else compiled.static.named_plugins
-        return Diagnosis(
-            message=f"0/{nodes} nodes are available: {text}.",
-            plugins=plugins,
-            nodes=nodes,
-            counts=((text, nodes),),
-        )
-    counts: Counter[str] = Counter()
-    named: set[str] = set()
+        return _prefiltered(rejected, compiled, nodes=nodes)
+    found: Counter[tuple[str, str]] = Counter()
+    unresolvable: Counter[tuple[str, str]] = Counter()
+    by_plugin: Counter[str] = Counter()
     claimed = claimed_rejections(compiled, snapshot)
     for plugin, rejections in claimed.values():
-        counts.update(rejection.reason for rejection in rejections)
-        named.add(plugin)
-    without = _left_out(claimed, snapshot)
-    for plugin, rejections, alive in steps(compiled, snapshot, without=without):
+        by_plugin[plugin] += 1
         for rejection in rejections:
-            count = int(np.count_nonzero(rejection.rows & alive))
-            if count:
-                counts[rejection.reason] += count
-                named.update((plugin,) if plugin else compiled.static.named_plugins)
-    items = sorted(f"{count} {reason}" for reason, count in counts.items())
-    body = f" {', '.join(items)}." if items else ""
+            found[plugin, rejection.reason] += 1
+            unresolvable[plugin, rejection.reason] += bool(np.any(rejection.unresolvable))
+    for plugin, rejections, alive in steps(
+        compiled, snapshot, without=_left_out(claimed, snapshot)
+    ):
+        any_of = np.zeros(len(alive), dtype=np.bool_)
+        for rejection in rejections:
+            rows = rejection.rows & alive
+            count = int(np.count_nonzero(rows))
+            if not count:
+                continue
+            if rejection.error:
+                return Diagnosis(rejection.reason, (plugin,), nodes, error=True)
+            any_of |= rows
+            found[plugin, rejection.reason] += count
+            unresolvable[plugin, rejection.reason] += int(
+                np.count_nonzero(rows & rejection.unresolvable)
+            )
+        by_plugin[plugin] += int(np.count_nonzero(any_of))
+    named = {plugin for plugin, _ in found if plugin}
+    if any(not plugin for plugin, _ in found):
+        named.update(compiled.static.named_plugins)
     return Diagnosis(
-        message=f"0/{nodes} nodes are available:{body}",
+        message=f"0/{nodes} nodes are available:{_body(found)}",
         plugins=tuple(sorted(named)),
         nodes=nodes,
-        counts=tuple(sorted(counts.items())),
+        rejected=tuple(
+            Rejected(*key, count, unresolvable[key]) for key, count in sorted(found.items())
+        ),
+        plugin_nodes=tuple(sorted((+by_plugin).items())),
     )
+
+
+def _prefiltered(rejected: Status, compiled: CompiledShape, *, nodes: int) -> Diagnosis:
+    """PreFilter rejected the pod."""
+    text = rejected.message
+    plugins = (rejected.plugin,) if rejected.plugin else compiled.static.named_plugins
+    if rejected.code is Code.ERROR:
+        return Diagnosis(text, plugins, nodes, prefilter=True, error=True)
+    final = nodes if rejected.code is Code.UNRESOLVABLE else 0
+    return Diagnosis(
+        message=f"0/{nodes} nodes are available: {text}.",
+        plugins=plugins,
+        nodes=nodes,
+        rejected=(Rejected(rejected.plugin, text, nodes, final),),
+        plugin_nodes=((rejected.plugin, nodes),),
+        prefilter=True,
+    )
+
+
+def _body(found: Mapping[tuple[str, str], int]) -> str:
+    """The reasons of a message: sorted as strings, nodes of equal reasons added up."""
+    counts: Counter[str] = Counter()
+    for (_, reason), count in found.items():
+        counts[reason] += count
+    items = sorted(f"{count} {reason}" for reason, count in counts.items())
+    return f" {', '.join(items)}." if items else ""
 
 
 def _listed(plugins: tuple[str, ...]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from proto import stretto_pb2 as pb
-from stretto.model.unit import Attempt, Diagnosis, HandBack, UnitId, Unplaceable, Version
+from stretto.model.diagnosis import Diagnosis, Rejected
+from stretto.model.unit import Attempt, HandBack, UnitId, Unplaceable, Version
 from stretto.rpc.errors import WireError
 from stretto.rpc.messages import FromShard, ToShard
 from stretto.rpc.wire import (
@@ -117,8 +118,14 @@ def _put_unplaceable(wire: Any, unplaceable: list[Unplaceable]) -> None:
             message=diagnosis.message,
             plugins=diagnosis.plugins,
             nodes=diagnosis.nodes,
-            reason=[reason for reason, _ in diagnosis.counts],
-            count=[nodes for _, nodes in diagnosis.counts],
+            reason=[each.reason for each in diagnosis.rejected],
+            count=[each.nodes for each in diagnosis.rejected],
+            reason_plugin=[each.plugin for each in diagnosis.rejected],
+            unresolvable=[each.unresolvable for each in diagnosis.rejected],
+            node_plugin=[plugin for plugin, _ in diagnosis.plugin_nodes],
+            plugin_nodes=[nodes for _, nodes in diagnosis.plugin_nodes],
+            prefilter=diagnosis.prefilter,
+            error=diagnosis.error,
         )
 
 
@@ -146,10 +153,20 @@ def _get_unplaceable(wire: Any) -> list[Unplaceable]:
 
 
 def _get_diagnosis(wire: Any) -> Diagnosis:
-    counts = exact(wire.count, len(wire.reason), "Diagnosis.count")
+    size = len(wire.reason)
+    columns = (
+        full(wire.reason_plugin, size, "", "Diagnosis.reason_plugin"),
+        wire.reason,
+        exact(wire.count, size, "Diagnosis.count"),
+        full(wire.unresolvable, size, 0, "Diagnosis.unresolvable"),
+    )
+    nodes = exact(wire.plugin_nodes, len(wire.node_plugin), "Diagnosis.plugin_nodes")
     return Diagnosis(
         message=wire.message,
         plugins=tuple(wire.plugins),
         nodes=wire.nodes,
-        counts=tuple(zip(wire.reason, counts, strict=True)),
+        rejected=tuple(map(Rejected, *columns)),
+        plugin_nodes=tuple(zip(wire.node_plugin, nodes, strict=True)),
+        prefilter=wire.prefilter,
+        error=wire.error,
     )

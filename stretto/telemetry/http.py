@@ -115,12 +115,14 @@ class TelemetryServer:
         live: Callable[[], bool] = lambda: True,
         ready: Callable[[], bool] = lambda: True,
         stories: StoryLog | None = None,
+        diagnosis: Callable[[str], dict[str, Any] | None] | None = None,
         wedged_s: float = WEDGED_S,
     ) -> None:
         self._registry = registry
         self._live = live
         self._ready = ready
         self._stories = stories
+        self._diagnosis = diagnosis
         self._wedged_s = wedged_s
         self._loop = running_loop()
         host, port = split_address(listen, flag="--telemetry-listen")
@@ -169,13 +171,22 @@ class TelemetryServer:
             return self._health(self._live)
         if parts.path == "/readyz":
             return self._health(self._ready)
-        if parts.path == "/debug/story" and self._stories is not None:
+        if parts.path.startswith("/debug/"):
             if not ipaddress.ip_address(peer.partition("%")[0]).is_loopback:
                 return FORBIDDEN
-            unit = parse_qs(parts.query).get("unit", [""])[0]
-            lines = [line._asdict() for line in self._stories.story(unit)]
-            return Answer(200, "application/json", json.dumps(lines).encode() + b"\n")
+            return self._debug(parts.path, parse_qs(parts.query).get("unit", [""])[0])
         return NOT_FOUND
+
+    def _debug(self, path: str, unit: str) -> Answer:
+        """Questions about one unit, for somebody on this machine."""
+        found: object = None
+        if path == "/debug/story" and self._stories is not None:
+            found = [line._asdict() for line in self._stories.story(unit)]
+        elif path == "/debug/diagnosis" and self._diagnosis is not None:
+            found = self._diagnosis(unit)
+        if found is None:
+            return NOT_FOUND
+        return Answer(200, "application/json", json.dumps(found).encode() + b"\n")
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         telemetry = self

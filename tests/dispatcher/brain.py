@@ -135,6 +135,7 @@ class Brain:
         at: int,
         message: str = "0/3 nodes are available",
         plugins: tuple[str, ...] = ("NodeResourcesFit",),
+        error: bool = False,
     ) -> None:
         answers: dict[int, list[Unplaceable]] = {}
         for uid in uids:
@@ -145,7 +146,7 @@ class Brain:
                     attempt=unit.attempt,
                     shape=unit.members[0].shape,
                     version=Version(BINDER, at),
-                    diagnosis=Diagnosis(message=message, plugins=plugins, nodes=3),
+                    diagnosis=Diagnosis(message, plugins, nodes=3, error=error),
                 )
             )
         for stream, of_stream in answers.items():

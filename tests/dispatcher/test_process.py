@@ -19,9 +19,10 @@ from stretto.cli.supervisor import answers, free_port
 from stretto.config.dispatcher import DispatcherSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
+from stretto.model.diagnosis import Diagnosis, Rejected
 from stretto.model.errors import OperatorError
 from stretto.model.shape import Shape
-from stretto.model.unit import Diagnosis, Unit, Unplaceable, Version
+from stretto.model.unit import Unit, Unplaceable, Version
 from stretto.rpc.channels import Dialer
 from stretto.rpc.messages import FollowKind, FollowMessage, FromShard, ShardHello
 from stretto.rpc.services import WORK
@@ -90,8 +91,11 @@ class World:
         return stream
 
     async def metrics(self) -> str:
+        return await self.get("/metrics")
+
+    async def get(self, path: str) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.http)
-        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         text = (await reader.read()).decode()
         writer.close()
         await writer.wait_closed()
@@ -162,7 +166,9 @@ async def test_a_pod_is_sent_told_why_it_waits_woken_and_forgotten_when_bound(
         units = await next_units(stream)
         assert [unit.members[0].name for unit in units] == ["a"]
         text = "0/1 nodes are available: 1 Insufficient cpu."
-        diagnosis = Diagnosis(text, ("NodeResourcesFit",), 1)
+        fit = "NodeResourcesFit"
+        rejected = (Rejected(fit, "Insufficient cpu", 1),)
+        diagnosis = Diagnosis(text, (fit,), 1, rejected, plugin_nodes=((fit, 1),))
         shape = units[0].members[0].shape
         version = Version(BINDER, 5)
         answer = Unplaceable(units[0].unit_id, units[0].attempt, shape, version, diagnosis)
@@ -172,6 +178,15 @@ async def test_a_pod_is_sent_told_why_it_waits_woken_and_forgotten_when_bound(
         assert (await here.condition("a"))["reason"] == "Unschedulable"
         assert (await here.condition("a"))["lastTransitionTime"]
         assert [(e["reason"], e["note"]) for e in events] == [("FailedScheduling", text)]
+        asked = await here.get(f"/debug/diagnosis?unit={units[0].unit_id}")
+        told = msgspec.json.decode(asked.partition("\r\n\r\n")[2])
+        assert told["message"] == text
+        assert told["version"] == {"epoch": BINDER, "sequence": 5}
+        reasons = [{"reason": "Insufficient cpu", "nodes": 1, "unresolvable": 0}]
+        assert told["plugins"] == [{"plugin": fit, "nodes": 1, "reasons": reasons}]
+        await eventually(
+            here.metrics_say(f'rejected_nodes{{plugin="{fit}",profile="stretto"}} 1.0')
+        )
         freed = Delta(epoch=BINDER, sequence=9)
         freed.shapes = [(1, Shape(profile="stretto", namespace="default"))]
         freed.add_pod(shape_id=1, node_id=1, uid="gone", sign=-1)

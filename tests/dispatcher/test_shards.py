@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dispatcher.conditions import PatchResult
-from dispatcher.pods import State
-from stretto.model.unit import Attempt, Cause, OutcomeKind
+from dispatcher.pods import Condition, State
+from stretto.model.unit import Attempt, Cause, OutcomeKind, PodUid
 from stretto.placement.events import Action, ClusterEvent
 from tests.dispatcher.brain import BINDER, EPOCH, Brain, shape
 
@@ -335,3 +335,19 @@ def test_a_unit_that_shards_die_of_goes_alone_and_then_waits() -> None:
     brain.settle(*(f"p{number}" for number in range(1, 10)))
     brain.wait(300)
     assert brain.units() == ["p0"]
+
+
+def test_a_failed_attempt_is_an_error_and_is_tried_again_after_backoff() -> None:
+    """No event may mend a plugin that raises or an extender that hangs."""
+    brain = Brain()
+    brain.pods(2)
+    brain.shard(credits_=10)
+    brain.dispatch()
+    brain.unplaceable("p0", at=5, message="it broke", plugins=("Mine",), error=True)
+    record = brain.machine.pods.get(PodUid("p0"))
+    assert record is not None
+    assert record.wanted == Condition("SchedulerError", "it broke")
+    assert brain.machine.statistics.attempts["error", "stretto"] == 1
+    assert brain.dispatch() == []
+    brain.wait(1.1)
+    assert [unit.unit_id for send in brain.dispatch() for unit in send.units] == ["p0"]

@@ -81,3 +81,5 @@ def test_a_filter_that_fails_on_a_node_ends_the_attempt_with_its_error():
     assert failed == [row for row in (1, 2) if snapshot.live[row] and not snapshot.frozen[row]]
     assert failed
     assert found.total == []
+    diagnosis = kernel.diagnose(Shape("stretto", "default"))
+    assert (diagnosis.message, diagnosis.error) == ("it broke", True)

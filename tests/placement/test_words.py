@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from stretto.model.diagnosis import as_json
 from stretto.model.shape import NodeTerm, PodTerm, Requirement, Toleration
 from stretto.placement.framework import Gates
 from stretto.placement.kernel import Kernel
@@ -43,6 +44,14 @@ def test_a_node_with_several_reasons_counts_in_each_and_items_are_sorted_as_text
     assert diagnosis.plugins == ("NodeResourcesFit", "NodeUnschedulable", "TaintToleration")
     assert dict(diagnosis.counts)["Insufficient cpu"] == 10
     assert diagnosis.nodes == 12
+    told = as_json(diagnosis, shape=shape.digest, profile="stretto", epoch=1, sequence=2)
+    plugins = {each["plugin"]: each for each in told["plugins"]}
+    assert plugins["NodeResourcesFit"]["nodes"] == 10, "a node counts once for its plugin"
+    assert plugins["NodeResourcesFit"]["reasons"] == [
+        {"reason": "Insufficient cpu", "nodes": 10, "unresolvable": 10},
+        {"reason": "Insufficient example.com/gpu", "nodes": 10, "unresolvable": 10},
+    ]
+    assert sum(each["nodes"] for each in plugins.values()) == 12
 
 
 _TAINT = Taint("a", "", "NoSchedule")

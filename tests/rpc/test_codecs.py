@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proto import stretto_pb2 as pb
+from stretto.model.diagnosis import Rejected
 from stretto.model.shape import Shape, Toleration
 from stretto.model.unit import (
     Attempt,
@@ -104,7 +105,10 @@ diagnoses = st.builds(
     words,
     st.lists(words, max_size=2).map(tuple),
     u32,
+    st.lists(st.builds(Rejected, words, words, u32, u32), max_size=2).map(tuple),
     st.lists(st.tuples(words, u32), max_size=2).map(tuple),
+    st.booleans(),
+    st.booleans(),
 )
 
 
