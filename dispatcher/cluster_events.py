@@ -86,22 +86,25 @@ class EventSource:
                 yield self._object_event(item)
 
     def _pod_events(self, delta: Delta) -> Iterator[ClusterEvent]:
-        """Pods that came and left; the same uid with both signs is an update."""
+        """Pods that came and left. A pod may do so several times in a step (it changes, then it
+        goes): its first row says what was, its last what is."""
         self._count_groups(delta)
         if delta.pod_count:
             return
-        left: dict[str, int] = {}
-        came: dict[str, int] = {}
+        first: dict[str, tuple[int, int]] = {}
+        last: dict[str, tuple[int, int]] = {}
         for sign, shape, uid in zip(delta.pod_sign, delta.pod_shape, delta.pod_uid, strict=True):
             if sign:  # else it is where it was
-                (came if sign > 0 else left)[uid] = shape
-        updates = {(left[uid], came[uid]) for uid in left.keys() & came.keys() if uid}
-        for old, new in sorted(updates):
+                first.setdefault(uid, (sign, shape))
+                last[uid] = sign, shape
+        was = {uid: shape for uid, (sign, shape) in first.items() if sign < 0}
+        now = {uid: shape for uid, (sign, shape) in last.items() if sign > 0}
+        for old, new in sorted({(was[uid], now[uid]) for uid in was.keys() & now.keys()}):
             if old != new:
                 yield from self._pod_update(old, new)
-        for shape in sorted({shape for uid, shape in left.items() if uid not in came}):
+        for shape in sorted({shape for uid, shape in was.items() if uid not in now}):
             yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(shape))
-        for shape in sorted({shape for uid, shape in came.items() if uid not in left}):
+        for shape in sorted({shape for uid, shape in now.items() if uid not in was}):
             yield ClusterEvent(ASSIGNED_POD, Action.ADD, new_pod=self._shape(shape))
 
     def _count_groups(self, delta: Delta) -> None:

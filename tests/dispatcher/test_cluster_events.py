@@ -97,6 +97,26 @@ def test_a_pod_that_is_where_it_was_is_no_event(source: EventSource) -> None:
     assert labels(source, delta) == []
 
 
+@pytest.mark.parametrize(
+    ("signs", "expected"),
+    [
+        ((-1, 1, -1), ["AssignedPodDelete"]),
+        ((0, -1, 1, -1), ["AssignedPodDelete"]),
+        ((1, -1), []),
+        ((1, -1, 1), ["AssignedPodAdd"]),
+        ((-1, 1, -1, 1), []),
+    ],
+)
+def test_a_pod_that_changes_and_goes_in_one_step_has_gone(
+    source: EventSource, signs: tuple[int, ...], expected: list[str]
+) -> None:
+    """A pod deleted without grace is first seen as terminating, then as gone, often at once."""
+    delta = Delta()
+    for sign in signs:
+        delta.add_pod(shape_id=1, node_id=1, uid="a", sign=sign)
+    assert labels(source, delta) == expected
+
+
 def test_nodes_come_thaw_and_go(source: EventSource) -> None:
     assert labels(source, Delta(nodes=[NodeChange(2, node())])) == ["NodeAdd"]
     assert labels(source, Delta(nodes=[NodeChange(2, node(), frozen=True)])) == []
