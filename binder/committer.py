@@ -31,6 +31,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from binder.bindings import Binding, Stage
 from binder.commit import Incoming, Settled
 from binder.executor import Executor
 from binder.machine import Machine
@@ -44,7 +45,8 @@ from stretto.ledger.types import (
     LedgerUnavailable,
     ReserveReply,
 )
-from stretto.model.unit import Attempt, Cause, Verdict, VerdictKind
+from stretto.model.unit import Attempt, Cause, OutcomeKind, Verdict, VerdictKind
+from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.story import StoryLog
 
@@ -89,6 +91,7 @@ class CommitLoop:
         batch: int,
         linger_s: float,
         reservations_waiting: int,
+        audit: AuditLog,
     ) -> None:
         self.machine = machine
         self.executor: Executor | None = None
@@ -105,6 +108,7 @@ class CommitLoop:
         self._closing = False
         self._busy = False
         self._rebuilt_at = -REBUILD_EVERY_S
+        self._audit = audit
         self._metrics = metrics
         self._stories = stories
         self._batch = batch
@@ -212,6 +216,9 @@ class CommitLoop:
         """Publish what has changed and queue events of what was bound."""
         effects = self.machine.effects()
         self._publisher.publish(effects)
+        if self._audit.on:
+            for binding, stage in effects.ended:
+                self._audit.note(end_of(binding, stage))
         if self._events is None:
             return
         for pod in effects.scheduled:
@@ -281,6 +288,7 @@ class CommitLoop:
             self.send_verdicts(stream, verdicts)
         for node_uid in settled.drift:
             self._metrics.drift.inc()
+            self._audit.note(AuditRecord("drift", node_uid=node_uid, cause="the ledger refused"))
             logger.error(
                 "node %s: the ledger refuses what memory allows; frozen until audited", node_uid
             )
@@ -289,6 +297,13 @@ class CommitLoop:
             uid = reservation.member.uid
             text = f"reserved on {reservation.node_name}, proposed by {reservation.shard}"
             self._stories.note(reservation.unit_id, cause_of(reservation.attempt), text)
+            if self._audit.on:
+                self._audit.note(
+                    AuditRecord(
+                        "reserved", uid=uid, node=reservation.node_name,
+                        node_uid=reservation.node_uid, rv=reservation.member.resource_version,
+                    )
+                )  # fmt: skip
             self.executor.put(self.machine.bindings[uid])
 
     async def _rebuild_after_drift(self) -> None:
@@ -303,6 +318,7 @@ class CommitLoop:
     async def _repair_until_whole(self, error: Exception) -> None:
         self.ledger_ok = False
         logger.error("%s; commits stand still until the ledger is whole", error)
+        self._audit.note(AuditRecord("lost", cause=str(error)))
         pause_s = REPAIR_FIRST_S
         while True:
             try:
@@ -316,7 +332,19 @@ class CommitLoop:
                 await asyncio.sleep(pause_s)
                 pause_s = min(REPAIR_MAX_S, pause_s * 2)
         self.ledger_ok = True
+        self._audit.note(AuditRecord("whole"))
         logger.warning("the ledger is whole again")
+
+
+def end_of(binding: Binding, stage: Stage) -> AuditRecord:
+    """The record of a reservation's end."""
+    reservation, end = binding.reservation, binding.end
+    if stage is Stage.BOUND:
+        return AuditRecord("bound", uid=binding.uid, node=reservation.node_name)
+    # What was bound is freed only when its pod is gone.
+    failed = end is not None and end.kind is OutcomeKind.FAILED
+    cause = "failed" if failed else "gone"
+    return AuditRecord("freed", uid=binding.uid, node=reservation.node_name, cause=cause)
 
 
 def cause_of(attempt: Attempt) -> str:

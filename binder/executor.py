@@ -25,6 +25,7 @@ from stretto.kube.errors import KubeError
 from stretto.model.errors import OperatorError
 from stretto.model.objects import Pod, decode_pod
 from stretto.model.shaping import ShapeMaker
+from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
 
 FENCE = "stretto.io/BindFence"
@@ -47,6 +48,7 @@ class Executor:
         changed: Callable[[], None],
         rebase: Callable[[str, int], asyncio.Future[bool]],
         metrics: BinderMetrics,
+        audit: AuditLog,
     ) -> None:
         self._machine = machine
         self._client = client
@@ -55,6 +57,7 @@ class Executor:
         self._changed = changed
         self._rebase = rebase
         self._metrics = metrics
+        self._audit = audit
         self._maker = ShapeMaker()
         self._queue: deque[tuple[Binding, Action | None]] = deque()
         self._filled = asyncio.Event()
@@ -131,6 +134,8 @@ class Executor:
         if action.kind is ActionKind.FENCE:
             return await self._fence(binding, action.resource_version)
         accepted = await self._rebase(binding.uid, action.resource_version)
+        if accepted:
+            self._audit.note(AuditRecord("rebased", uid=binding.uid, rv=action.resource_version))
         return binding.rebased(action.resource_version, accepted=accepted)
 
     # ----------------------------------------------------------------------------------- requests
@@ -143,6 +148,13 @@ class Executor:
             binding.stage = Stage.RESERVED
             return binding.withdraw()
         member = reservation.member
+        if self._audit.on:
+            self._audit.note(
+                AuditRecord(
+                    "post", uid=member.uid, node=reservation.node_name,
+                    rv=binding.resource_version,
+                )
+            )  # fmt: skip
         began = time.perf_counter()
         answer = await self._client.bind(
             namespace=member.namespace,
@@ -153,6 +165,9 @@ class Executor:
         )
         self._metrics.bind_duration.observe(time.perf_counter() - began)
         self._counts[answer.kind].inc()
+        if self._audit.on:
+            kind = answer.kind.name.lower() if answer.sent else "not_sent"
+            self._audit.note(AuditRecord("answer", uid=member.uid, cause=kind))
         return self._answered(binding, answer)
 
     def _answered(self, binding: Binding, answer: BindAnswer) -> Action:
@@ -212,7 +227,9 @@ class Executor:
         except KubeError:
             return binding.fence_failed(gone=False)
         if answer.ok:
-            return binding.fenced(version_of(answer.body))
+            version = version_of(answer.body)
+            self._audit.note(AuditRecord("fenced", uid=member.uid, rv=version))
+            return binding.fenced(version)
         return binding.fence_failed(gone=answer.status in (404, 422))
 
     def fence_patch(self, uid: str, resource_version: int) -> dict[str, Any]:

@@ -64,6 +64,8 @@ class Effects:
     outcomes: bool = False
     """The outcome log has grown."""
     scheduled: list[Scheduled] = field(default_factory=list)
+    ended: list[tuple[Binding, Stage]] = field(default_factory=list)
+    """Reservations that have come to an end, for the audit log: BOUND, or OVER when freed."""
 
 
 class Machine:
@@ -88,6 +90,7 @@ class Machine:
         self._removed_nodes: dict[str, None] = {}
         self._confirming: set[str] = set()
         self._scheduled: list[Scheduled] = []
+        self._ended: list[tuple[Binding, Stage]] = []
         self._told = 0
 
     # ------------------------------------------------------------------------------------- watches
@@ -240,8 +243,10 @@ class Machine:
         settled = binding.over and self.open.pop(uid, None) is not None
         if settled and binding.stage is Stage.BOUND:
             self._bound(binding)
+            self._ended.append((binding, Stage.BOUND))
         if binding.stage is Stage.OVER and self.bindings.get(uid) is binding:
             del self.bindings[uid]
+            self._ended.append((binding, Stage.OVER))
             self.ops.append(LedgerOp.free(uid))
             self.cluster.remove(uid)
             self.cluster.forget(uid)
@@ -381,9 +386,10 @@ class Machine:
         """What is to be done now."""
         deltas = self.cluster.take_closed()
         scheduled, self._scheduled = self._scheduled, []
+        ended, self._ended = self._ended, []
         grown = self.outcomes.last > self._told
         self._told = self.outcomes.last
-        return Effects(deltas=deltas, outcomes=grown, scheduled=scheduled)
+        return Effects(deltas=deltas, outcomes=grown, scheduled=scheduled, ended=ended)
 
     def validate(self) -> None:
         """Assert that picture, bindings and foreign sums agree; for tests and audits."""

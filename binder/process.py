@@ -35,6 +35,7 @@ from stretto.ledger.client import Ledger
 from stretto.placement.configuration import Configuration
 from stretto.rpc.security import Security
 from stretto.rpc.servers import RpcServer, add_follow, add_outcomes, add_propose
+from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.http import TelemetryServer
 from stretto.telemetry.story import StoryLog
@@ -87,6 +88,7 @@ class BinderProcess:
         add_outcomes(self._rpc, self._server.outcomes)
         self._parts: Parts | None = None
         self._watches: Watches | None = None
+        self._audit = AuditLog(None)
 
     async def run(self, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
         """Serve until ``stop``."""
@@ -159,6 +161,7 @@ class BinderProcess:
         settings = self._settings
         names = self._configuration.names
         machine = Machine(epoch=epoch, profiles=self._configuration.profiles)
+        self._audit = AuditLog(settings.audit_log, epoch=epoch)
         publisher = Publisher(machine, log_bytes=settings.log_bytes)
         events = None
         if settings.events:
@@ -176,6 +179,7 @@ class BinderProcess:
             batch=settings.batch,
             linger_s=settings.linger_ms / 1000,
             reservations_waiting=settings.reservations_waiting,
+            audit=self._audit,
         )
         executor = commits.executor = Executor(
             machine,
@@ -185,6 +189,7 @@ class BinderProcess:
             changed=commits.changed,
             rebase=commits.rebase,
             metrics=self._metrics,
+            audit=self._audit,
         )
         parts = Parts(machine, publisher=publisher, commits=commits, executor=executor)
         return parts, events
@@ -198,6 +203,7 @@ class BinderProcess:
             self._client,
             executor=parts.executor,
             scheduler_names=self._configuration.names,
+            audit=self._audit,
         )
         parts.commits.publish()
         await opening.prepare(found, tenure)
@@ -206,6 +212,7 @@ class BinderProcess:
         await self._leadership.announced()
         await opening.finish(watches.bound_names or {})
         watches.bound_names = None
+        self._audit.note(AuditRecord("open"))
         parts.commits.publish()
         gc.collect()
         gc.freeze()

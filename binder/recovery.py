@@ -37,6 +37,7 @@ from stretto.kube.errors import KubeError
 from stretto.kube.lease import Tenure
 from stretto.ledger.client import Ledger
 from stretto.ledger.types import InstallReply, LedgerEntry, LedgerOp
+from stretto.telemetry.audit_log import AuditLog, AuditRecord
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,9 @@ class Opening:
         *,
         executor: Executor,
         scheduler_names: Iterable[str],
+        audit: AuditLog,
     ) -> None:
+        self._audit = audit
         self._machine = machine
         self._ledger = ledger
         self._client = client
@@ -235,6 +238,7 @@ class Opening:
                 continue
             if answer.ok:
                 self.fenced += 1
+                self._audit.note(AuditRecord("fenced", uid=pod.uid))
                 return
             if answer.status in (404, 422):
                 return

@@ -130,6 +130,29 @@ def add_golden(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.set_defaults(command=command)
 
 
+def add_check_history(commands: argparse._SubParsersAction[Parser]) -> None:
+    """`stretto check-history`: hold a recorded history against the invariants."""
+    text = "recompute the invariants over a recorded history (API server, ledger, audit log)"
+    parser = commands.add_parser("check-history", help=text, description=text)
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="with api.jsonl, audit.jsonl, owner and ledger/"
+    )
+    parser.add_argument(
+        "--scheduler-name", action="append", metavar="NAME", help="ours; default: stretto"
+    )
+    parser.add_argument(
+        "--not-at-rest", action="store_true", help="something was under way when it ended"
+    )
+
+    def command(args: argparse.Namespace) -> int:
+        from stretto.cli.history import check_history
+
+        names = tuple(args.scheduler_name or ("stretto",))
+        return check_history(args.folder, schedulers=names, at_rest=not args.not_at_rest)
+
+    parser.set_defaults(command=command)
+
+
 class Parser(argparse.ArgumentParser):
     """Flags are written out, and a mistake gets one line instead of the usage's many."""
 
@@ -192,6 +215,7 @@ def build_parser(
         add_run(commands)
         add_demo(commands)
         add_golden(commands)
+        add_check_history(commands)
     return parser, commands
 
 

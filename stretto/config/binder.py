@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from stretto.config.addresses import split_address
 from stretto.config.common import ConfigError, LeaderSettings
@@ -56,6 +57,13 @@ class BinderSettings(LeaderSettings):
     )
     events: bool = dataclasses.field(
         default=True, metadata={"help": "write a Scheduled event for each bind"}
+    )
+    audit_log: Path | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "file to which every reservation, bind, fence and release is appended, for "
+            "`stretto check-history` and for people; none by default"
+        },
     )
     log_bytes: int = dataclasses.field(
         default=64 << 20,

@@ -35,6 +35,7 @@ from stretto.model.unit import Attempt, Member, PodUid, Proposal, Unit, UnitId, 
 from stretto.placement.profiles import Profiles
 from stretto.simulator.cluster import SimulatedCluster
 from stretto.simulator.settings import KubeletMode, SimulatorSettings
+from stretto.telemetry.audit_log import AuditLog
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.story import StoryLog
 
@@ -130,6 +131,7 @@ class Rig:
         epoch: int,
         store: TwinStore | None = None,
         ledger: Any = None,
+        audit: AuditLog = AuditLog(None),  # noqa: B008 (it does nothing)
     ) -> None:
         self.client = client
         self.epoch = epoch
@@ -157,6 +159,7 @@ class Rig:
             batch=64,
             linger_s=0.0,
             reservations_waiting=4,
+            audit=audit,
         )
         self.commits.send_verdicts = self._verdicts
         self.executor = self.commits.executor = Executor(
@@ -167,6 +170,7 @@ class Rig:
             changed=self.commits.changed,
             rebase=self.commits.rebase,
             metrics=metrics,
+            audit=audit,
         )
         self.watches = Watches(
             self.machine,
@@ -175,7 +179,12 @@ class Rig:
             resolve=lambda binding: self.executor.put(binding, binding.withdraw()),
         )
         self.opening = Opening(
-            self.machine, ledger, client, executor=self.executor, scheduler_names=("stretto",)
+            self.machine,
+            ledger,
+            client,
+            executor=self.executor,
+            scheduler_names=("stretto",),
+            audit=audit,
         )
         self.tasks: list[asyncio.Task[None]] = []
         self._maker = ShapeMaker()

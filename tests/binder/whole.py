@@ -12,7 +12,10 @@ from typing import Any
 import binder.process
 import dispatcher.process
 import scheduler_shard.process
+from stretto.audit.checker import API_LOG, AUDIT_LOG, OWNER
+from stretto.audit.recorder import Recorder
 from stretto.cli.supervisor import free_port
+from stretto.cli.verdict import ledger_owner, unscheduled_reason
 from stretto.config.binder import BinderSettings
 from stretto.config.dispatcher import DispatcherSettings
 from stretto.config.shard import ShardSettings
@@ -61,6 +64,9 @@ class Whole:
         """Addresses of every Binder, as a headless service would give them."""
         self.dispatchers: list[str] = []
         self.roles: list[Role] = []
+        self.folder = folder
+        self.recorder: Recorder
+        """Of all that happens; see :mod:`stretto.audit`."""
 
     def _start(self, run: Callable[..., Awaitable[None]], settings: object) -> Role:
         stopping, ready = asyncio.Event(), asyncio.Event()
@@ -71,12 +77,15 @@ class Whole:
 
     def binder(self, **fields: Any) -> Role:
         """A Binder; the first one leads."""
-        self.binders.append(f"127.0.0.1:{free_port()}")
+        address = fields.pop("listen", f"127.0.0.1:{free_port()}")
+        if address not in self.binders:
+            self.binders.append(address)
         settings = BinderSettings(
             kubeconfig=self.kubeconfig,
             redis_url=self.ledger,
-            listen=self.binders[-1],
+            listen=address,
             telemetry_listen="127.0.0.1:0",
+            audit_log=self.folder / AUDIT_LOG,
             **{**LEASES, **fields},
         )
         return self._start(binder.process.run, settings)
@@ -103,10 +112,17 @@ class Whole:
         )
         return self._start(scheduler_shard.process.run, settings)
 
+    async def pods(self) -> list[Pod]:
+        """All pods."""
+        return await read_all(self.client, "/api/v1/pods", kind=Pod)
+
     async def bound(self) -> int:
         """How many pods have a node."""
-        pods = await read_all(self.client, "/api/v1/pods", kind=Pod)
-        return sum(bool(pod.spec.node_name) for pod in pods)
+        return sum(bool(pod.spec.node_name) for pod in await self.pods())
+
+    async def told(self) -> int:
+        """How many pods know why they wait."""
+        return sum(bool(unscheduled_reason(pod)) for pod in await self.pods())
 
     async def events(self) -> int:
         """How many events there are."""
@@ -127,8 +143,10 @@ async def whole(folder: pathlib.Path, *, nodes: int = 2) -> AsyncIterator[Whole]
             answer = await client.post("/api/v1/nodes", node_manifest(f"n{number}"))
             assert answer.ok, answer.text
         world = Whole(cluster, client, folder=folder, ledger=server.url)
+        (folder / OWNER).write_text(await ledger_owner(client))
         try:
-            yield world
+            async with Recorder(client, folder / API_LOG) as world.recorder:
+                yield world
         finally:
             cluster.faults.clear()
             for role in reversed(world.roles):

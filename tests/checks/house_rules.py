@@ -23,6 +23,10 @@ BRAINS = {
         "assignment", "cluster_events", "conditions", "groups", "intake", "machine", "outcomes",
         "pods", "queue", "shapes", "shard_side", "statistics", "wakeups",
     },
+    "stretto/audit": {
+        "api_log", "findings", "ledger_log", "rules_api", "rules_binder", "rules_ledger",
+        "rules_rest",
+    },
     "scheduler_shard": {
         "answers", "desk", "overlay", "partitions", "picture", "proposed", "shapes", "worker",
     },
@@ -61,7 +65,7 @@ def size_findings(*, path: pathlib.Path, text: str, tree: ast.AST) -> Iterator[s
 
 def brain_findings(*, path: pathlib.Path, tree: ast.AST) -> Iterator[str]:
     """Brain modules decide and do no I/O: no await, no clock, no randomness, no client library."""
-    if path.stem not in BRAINS.get(path.parts[0], set()):
+    if path.stem not in BRAINS.get(path.parent.as_posix(), set()):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Await | ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith):

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import shutil
 import signal
 import sys
 import time
@@ -17,6 +16,8 @@ from typing import Self
 
 import yaml
 
+from stretto.audit.checker import API_LOG, AUDIT_LOG, OWNER, check, read_history
+from stretto.audit.recorder import Recorder
 from stretto.cli.run import Ports, RunSettings, roles_of, shard_role
 from stretto.cli.supervisor import Supervisor
 from stretto.cli.verdict import difference, ledger_owner
@@ -56,6 +57,8 @@ class StackSettings:
     """Another way to the API server for the Binder: through a nemesis, or with other rights."""
     dispatcher_kubeconfig: pathlib.Path | None = None
     lease_namespace: str = "kube-system"
+    at_rest: bool = True
+    """Nothing is under way when the test ends: pods are bound or told why not, entries closed."""
 
 
 class Stack:
@@ -77,15 +80,24 @@ class Stack:
             lease_namespace=self.settings.lease_namespace,
         )
         self.server = EmbeddedServer(folder=folder / "ledger")
+        self._kept = 0
+        self._recording = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         await self.server.__aenter__()
+        config = await KubeConfig.from_file(self.kubeconfig)
+        client = await self._recording.enter_async_context(KubeClient(config))
+        (self.folder / OWNER).write_text(await self._owner(client))
+        recorder = Recorder(client, self.folder / API_LOG)
+        self.recorder = await self._recording.enter_async_context(recorder)
         roles = roles_of(self.run, redis_url=self.server.url, ports=self.ports)
         own = {
             "binder": self.settings.binder_kubeconfig,
             "dispatcher": self.settings.dispatcher_kubeconfig,
         }
         for role in roles:
+            if role.name == "binder":
+                role.arguments += ["--audit-log", str(self.folder / AUDIT_LOG)]
             if role.name in own:
                 role.arguments += LEASE_FLAGS
                 path = own[role.name]
@@ -100,9 +112,19 @@ class Stack:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self._stop(failed=kind is not None)
+        """After a test that has not failed the whole history is held against the invariants."""
+        if kind is not None:
+            await self._stop(failed=True)
+            return
+        try:
+            await self.recorder.caught_up()
+        finally:
+            await self._stop(failed=False)
+        findings = check(read_history(self.folder), at_rest=self.settings.at_rest)
+        assert findings.verdict == "held", findings.text()
 
     async def _stop(self, *, failed: bool) -> None:
+        await self._recording.aclose()
         await self.supervisor.stop()
         await self.server.__aexit__(None, None, None)
         for name in self.supervisor.roles if failed else ():
@@ -163,21 +185,25 @@ class Stack:
     async def restart_ledger(self, *, empty: bool) -> None:
         """SIGKILL the ledger's server and start it again on its file, or without one."""
         await self.server.kill()
-        if empty:
-            shutil.rmtree(self.folder / "ledger" / "appendonlydir")
+        if empty:  # kept aside for the history
+            self._kept += 1
+            data = self.folder / "ledger" / "appendonlydir"
+            data.rename(data.with_suffix(f".{self._kept:03}"))
         await self.server.start()
 
     async def ledger_difference(self) -> str:
         """What the ledger and the API disagree on, "" for nothing."""
         config = await KubeConfig.from_file(self.kubeconfig)
         async with KubeClient(config) as client:
-            uid = (await ledger_owner(client)).partition(":")[0]
-            owner = f"{uid}:{self.settings.lease_namespace}/stretto-binder"
-            ledger = await Ledger.open(self.server.url, owner=owner)
+            ledger = await Ledger.open(self.server.url, owner=await self._owner(client))
             try:
                 return await difference(client, ledger)
             finally:
                 await ledger.close()
+
+    async def _owner(self, client: KubeClient) -> str:
+        uid = (await ledger_owner(client)).partition(":")[0]
+        return f"{uid}:{self.settings.lease_namespace}/stretto-binder"
 
     async def settle(self, *, timeout_s: float = 30.0) -> None:
         """Wait until the ledger is the projection of the API."""

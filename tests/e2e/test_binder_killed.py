@@ -74,6 +74,7 @@ async def test_late_binds_land_on_nobody_when_released_before_the_next_binder_op
             return await api.bound() == PODS
 
         await until(all_bound, timeout_s=60, what="all bound")
+        await stack.ready_again("binder")
         await stack.settle()
         await oracle.caught_up()
         assert len(oracle.nodes) == PODS

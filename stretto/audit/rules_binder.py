@@ -1,0 +1,203 @@
+"""Invariants between the logs: each bind of ours against what the Binder and the ledger say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import msgspec
+
+from stretto.audit.findings import Findings
+from stretto.audit.rules_api import Bind
+from stretto.audit.rules_ledger import Release
+from stretto.ledger.types import EntryState, LedgerEntry
+from stretto.telemetry.audit_log import AuditRecord
+
+GHOST_NS = 5_000_000_000
+"""Watch lag that is forgiven between a node's deletion and a bind to it (reliability §1.1: Δw)."""
+
+
+def read_records(lines: Iterable[bytes], findings: Findings) -> list[AuditRecord]:
+    """The Binders' acts in order."""
+    decoder = msgspec.json.Decoder(AuditRecord)
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(decoder.decode(line))
+        except msgspec.DecodeError:
+            findings.gap(f"audit line {number} cannot be read")
+    return records
+
+
+@dataclasses.dataclass(slots=True)
+class _Held:
+    """A reservation as the acts of one epoch tell it."""
+
+    node: str
+    versions: set[int]
+    """ResourceVersions that the ledger has accepted."""
+    sent: bool = False
+    """A POST is in flight."""
+    doubt: bool = False
+    """A POST got no answer that proves what became of it, and nothing has settled it since."""
+
+
+class BinderRules:
+    """Goes through the acts once."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.posts: dict[tuple[str, str, int], AuditRecord] = {}
+        """(pod uid, node, resourceVersion) → the POST."""
+        self.fenced: set[tuple[int, str]] = set()
+        """(epoch, pod uid)."""
+        self._findings = findings
+        self._opened: set[int] = set()
+        self._broken: set[int] = set()
+        self._held: dict[tuple[int, str], _Held] = {}
+        """(epoch, pod uid) → reservation."""
+
+    def run(self, records: list[AuditRecord]) -> None:
+        """Check every act."""
+        for number, record in enumerate(records, 1):
+            act = getattr(self, f"_{record.act}", None)
+            if act is not None:
+                act(record, f"audit line {number}")
+
+    # ---------------------------------------------------------------------------------------- acts
+    def _open(self, record: AuditRecord, where: str) -> None:
+        self._opened.add(record.epoch)
+
+    def _lost(self, record: AuditRecord, where: str) -> None:
+        self._broken.add(record.epoch)
+
+    def _whole(self, record: AuditRecord, where: str) -> None:
+        self._broken.discard(record.epoch)
+
+    def _reserved(self, record: AuditRecord, where: str) -> None:
+        self._findings.check(
+            "I13", holds=record.epoch in self._opened, where=where,
+            what=f"pod {record.uid} was reserved before epoch {record.epoch} was open",
+        )  # fmt: skip
+        self._findings.check(
+            "I12", holds=record.epoch not in self._broken, where=where,
+            what=f"pod {record.uid} was reserved while the ledger was known to be broken",
+        )  # fmt: skip
+        key = (record.epoch, record.uid)
+        self._findings.check(
+            "I18", holds=key not in self._held, where=where,
+            what=f"pod {record.uid} was reserved twice",
+        )  # fmt: skip
+        self._held[key] = _Held(record.node, {record.rv})
+
+    def _rebased(self, record: AuditRecord, where: str) -> None:
+        held = self._held.get((record.epoch, record.uid))
+        if held is not None:
+            held.versions.add(record.rv)
+
+    def _post(self, record: AuditRecord, where: str) -> None:
+        held = self._held.get((record.epoch, record.uid))
+        self._findings.check(
+            "I2", holds=held is not None and held.node == record.node, where=where,
+            what=f"a bind of pod {record.uid} to {record.node} without a reservation there",
+        )  # fmt: skip
+        self._findings.check(
+            "I10", holds=record.rv > 0 and held is not None and record.rv in held.versions,
+            where=where,
+            what=f"a bind of pod {record.uid} with version {record.rv}, which the ledger has not "
+            "accepted",
+        )  # fmt: skip
+        if held is not None:
+            held.sent = True
+        self.posts[record.uid, record.node, record.rv] = record
+
+    def _answer(self, record: AuditRecord, where: str) -> None:
+        held = self._held.get((record.epoch, record.uid))
+        if held is not None:
+            held.sent = False
+            held.doubt = held.doubt or record.cause == "unknown"
+
+    def _fenced(self, record: AuditRecord, where: str) -> None:
+        self.fenced.add((record.epoch, record.uid))
+        held = self._held.get((record.epoch, record.uid))
+        if held is not None:
+            held.doubt = False
+
+    def _bound(self, record: AuditRecord, where: str) -> None:
+        held = self._held.get((record.epoch, record.uid))
+        if held is not None:
+            held.sent = held.doubt = False
+
+    def _freed(self, record: AuditRecord, where: str) -> None:
+        """I11: only what is gone, was never sent, was answered "not carried out", or is fenced."""
+        held = self._held.pop((record.epoch, record.uid), None)
+        sure = held is None or record.cause == "gone" or not (held.sent or held.doubt)
+        self._findings.check(
+            "I11", holds=sure, where=where,
+            what=f"pod {record.uid} was freed while its bind to {held.node if held else ''} may "
+            "land",
+        )  # fmt: skip
+
+
+def check_releases(
+    releases: list[Release],
+    findings: Findings,
+    *,
+    fenced: set[tuple[int, str]],
+    bound: set[str],
+    pods: set[str],
+) -> None:
+    """I11 from one Binder to the next: what an earlier epoch had reserved and a later one frees
+    has been fenced by it, or is gone, or was bound after all."""
+    for release in releases:
+        entry = release.entry
+        if entry.state is EntryState.BOUND or entry.epoch >= release.epoch:
+            continue
+        uid = entry.pod_uid
+        findings.check(
+            "I11", holds=(release.epoch, uid) in fenced or uid in bound or uid not in pods,
+            where=f"ledger step {release.step}",
+            what=f"epoch {release.epoch} freed pod {uid}, reserved in epoch {entry.epoch}, and has "
+            "not fenced it",
+        )  # fmt: skip
+
+
+def check_binds(
+    binds: list[Bind],
+    findings: Findings,
+    *,
+    posts: dict[tuple[str, str, int], AuditRecord],
+    held: dict[str, list[LedgerEntry]],
+    schedulers: frozenset[str],
+    node_gone_ns: dict[str, int],
+) -> None:
+    """Each bind of our pods: ours (then by a POST with the version it replaced, on a reservation
+    of that node), or somebody else's, which is counted."""
+    for bind in binds:
+        if bind.scheduler not in schedulers:
+            findings.notes["binds of other schedulers' pods"] += 1
+            continue
+        where = f"revision {bind.version}"
+        post = posts.get((bind.uid, bind.node, bind.before))
+        if post is None:
+            ours = any(key[0] == bind.uid and key[1] == bind.node for key in posts)
+            findings.check(
+                "I10", holds=not ours, where=where,
+                what=f"pod {bind.name} was bound to {bind.node} at version {bind.before}, which no "
+                "bind of ours named",
+            )  # fmt: skip
+            findings.notes["binds of our pods by others"] += not ours
+            continue
+        findings.check("I10", holds=True, where=where, what="")
+        entries = [e for e in held.get(bind.uid, ()) if e.node_uid == bind.node_uid]
+        if bind.node_uid:
+            findings.check(
+                "I2", holds=bool(entries), where=where,
+                what=f"pod {bind.name} was bound to {bind.node} and never had an entry there",
+            )  # fmt: skip
+            continue
+        lag = post.t - node_gone_ns.get(bind.node, post.t)
+        findings.notes["binds to nodes just deleted"] += 1
+        findings.check(
+            "I20", holds=lag <= GHOST_NS, where=where,
+            what=f"pod {bind.name} was bound to {bind.node}, deleted {lag / 1e9:.1f} s before",
+        )  # fmt: skip

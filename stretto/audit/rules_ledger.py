@@ -1,0 +1,147 @@
+"""Invariants of the ledger's own history: sums, room, epochs, one entry a pod."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stretto.audit.findings import Findings
+from stretto.audit.ledger_log import LedgerState, NodeAccount, Step
+from stretto.ledger.types import LedgerEntry
+
+Sums = dict[str, dict[str, int]]
+
+
+class Release(NamedTuple):
+    """A reservation that was given up."""
+
+    step: int
+    epoch: int
+    """Of the Binder that freed it."""
+    entry: LedgerEntry
+
+
+class LedgerRules:
+    """Goes through the steps once; afterwards :attr:`state` is the end, :attr:`held` the past."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.state = LedgerState()
+        self.held: dict[str, list[LedgerEntry]] = {}
+        """Every reservation that a pod ever had, in order."""
+        self.releases: list[Release] = []
+        self._findings = findings
+        self._sums: Sums = {}
+        """Node uid → what its entries take, added up here."""
+
+    def run(self, steps: list[Step]) -> None:
+        """Check every step."""
+        for step in steps:
+            before_meta = dict(self.state.meta)
+            touched = step.fields("open").keys() | step.fields("bound").keys()
+            old = {uid: self.state.entry(uid) for uid in touched}
+            if step.cleared & {"open", "bound"}:
+                self._sums.clear()
+            self.state.apply(step)
+            new = {uid: self.state.entry(uid) for uid in touched}
+            self._remember(new)
+            if not step.cleared:
+                self._released(step, old, new)
+            self._add_up(old if not step.cleared else {}, new)
+            self._epochs(step, before_meta)
+            self._sums_agree(step)
+            granted = self._granted(step, new)
+            self._grants(step, old, granted)
+
+    def _remember(self, new: dict[str, LedgerEntry | None]) -> None:
+        for uid, entry in new.items():
+            if entry is not None:
+                self.held.setdefault(uid, []).append(entry)
+
+    def _released(
+        self, step: Step, old: dict[str, LedgerEntry | None], new: dict[str, LedgerEntry | None]
+    ) -> None:
+        for uid, entry in old.items():
+            if entry is not None and new[uid] is None:
+                self.releases.append(Release(step.number, self.state.epoch, entry))
+
+    def _add_up(
+        self, old: dict[str, LedgerEntry | None], new: dict[str, LedgerEntry | None]
+    ) -> None:
+        for entries, sign in ((old, -1), (new, 1)):
+            for entry in entries.values():
+                if entry is not None:
+                    sums = self._sums.setdefault(entry.node_uid, {})
+                    for name, amount in entry.lines:
+                        sums[name] = sums.get(name, 0) + sign * amount
+
+    def _epochs(self, step: Step, before: dict[str, str]) -> None:
+        meta, where = self.state.meta, f"ledger step {step.number}"
+        same = meta.get("generation") == before.get("generation")
+        old, new = int(before.get("epoch") or 0), self.state.epoch
+        if same and old:
+            self._findings.check(
+                "I9", holds=new >= old, where=where, what=f"the epoch fell from {old} to {new}"
+            )
+        if meta.get("stamp") == before.get("stamp") and "seq" in step.fields("meta"):
+            last, now = int(before.get("seq") or 0), int(meta.get("seq") or 0)
+            self._findings.check(
+                "I12", holds=now == last + 1, where=where,
+                what=f"call {now} follows call {last}: acknowledged calls are missing",
+            )  # fmt: skip
+
+    def _sums_agree(self, step: Step) -> None:
+        """I1a, first half: what a node's account says is used is what its entries take."""
+        touched = {uid for uid in step.fields("nodes") if uid in self.state.nodes}
+        for uid in touched:
+            account = self.state.nodes[uid]
+            used = {name: used for name, (_, used, _) in account.amounts.items() if used}
+            wanted = {name: amount for name, amount in self._sums.get(uid, {}).items() if amount}
+            self._findings.check(
+                "I1a", holds=used == wanted, where=f"ledger step {step.number}",
+                what=f"node {uid}: the account says {used}, its entries take {wanted}",
+            )  # fmt: skip
+
+    def _granted(self, step: Step, new: dict[str, LedgerEntry | None]) -> list[LedgerEntry]:
+        """Entries that a reserve call made: it alone writes units' records as well."""
+        units = {unit for unit, value in step.fields("units").items() if value is not None}
+        opened = step.fields("open")
+        return [
+            entry
+            for uid, entry in new.items()
+            if entry is not None and opened.get(uid) is not None and entry.unit_id in units
+        ]
+
+    def _grants(
+        self, step: Step, old: dict[str, LedgerEntry | None], granted: list[LedgerEntry]
+    ) -> None:
+        where = f"ledger step {step.number}"
+        for entry in granted:
+            before = old.get(entry.pod_uid)
+            self._findings.check(
+                "I18", holds=before is None, where=where,
+                what=f"pod {entry.pod_uid} was reserved while it held a reservation",
+            )  # fmt: skip
+            self._findings.check(
+                "I9", holds=entry.epoch == self.state.epoch, where=where,
+                what=f"pod {entry.pod_uid} was reserved under epoch {entry.epoch}, the ledger's "
+                f"is {self.state.epoch}",
+            )  # fmt: skip
+            account = self.state.nodes.get(entry.node_uid)
+            self._findings.check(
+                "I20", holds=account is not None and account.flags == 0, where=where,
+                what=f"pod {entry.pod_uid} was reserved on node {entry.node_uid}, which is gone or "
+                "frozen",
+            )  # fmt: skip
+        for uid in {entry.node_uid for entry in granted}:
+            wanted = {
+                name for e in granted if e.node_uid == uid for name, amount in e.lines if amount
+            }
+            self._room(where, uid, self.state.nodes.get(uid), wanted)
+
+    def _room(self, where: str, uid: str, account: NodeAccount | None, wanted: set[str]) -> None:
+        """I1a, second half: a grant fits."""
+        for name in wanted if account is not None else ():
+            room, used, foreign = account.amounts.get(name, (0, 0, 0)) if account else (0, 0, 0)
+            self._findings.check(
+                "I1a", holds=used + foreign <= room, where=where,
+                what=f"node {uid}: {used} reserved and {foreign} foreign of {room} {name}",
+            )  # fmt: skip
