@@ -22,6 +22,7 @@ from stretto.model.shape import Shape
 from stretto.model.unit import Verdict
 from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.rpc.errors import WireError, check_profiles
+from stretto.rpc.handshake import check_protocol, checked_hello
 from stretto.rpc.messages import (
     FollowKind,
     FollowMessage,
@@ -126,6 +127,7 @@ class BinderServer:
     ) -> None:
         """Send the log from where the follower is, for ever."""
         request = await anext(requests)
+        check_protocol(request.protocol, field="FollowRequest.protocol")
         parts = self._parts
         if parts is None:
             leader = self._leader()
@@ -177,8 +179,7 @@ class BinderServer:
         if parts is None or first is None:
             await send(VerdictBatch(not_leader=self._leader()))
             return
-        if first.hello is not None:
-            check_profiles(first.hello.profiles, self._profiles, peer=f"shard {first.hello.shard}")
+        checked_hello(first.hello, message="ProposalBatch", profiles=self._profiles)
         epoch = parts.machine.cluster.epoch
         stream = ShardStream(self._next)
         self._next += 1
@@ -242,10 +243,11 @@ class BinderServer:
         """Tell a dispatcher how units ended, until it acknowledges."""
         request = await anext(requests)
         parts = self._parts
+        # Before its epoch counts: it would supersede that of the dispatcher that we work with.
+        check_profiles(request.profiles, self._profiles, peer=f"dispatcher {request.dispatcher}")
         if parts is None or not parts.machine.subscribed(request.dispatcher_epoch):
             await send(OutcomeBatch(not_leader=self._leader()))
             return
-        check_profiles(request.profiles, self._profiles, peer=f"dispatcher {request.dispatcher}")
         logger.info(
             "dispatcher %s subscribes with epoch %d.", request.dispatcher, request.dispatcher_epoch
         )

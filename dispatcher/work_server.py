@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dispatcher.core import Core
 from dispatcher.shard_side import Send
 from stretto.placement.strict import DEFAULT_DIGEST
-from stretto.rpc.errors import WireError, check_profiles
-from stretto.rpc.messages import PROTOCOL, FromShard, ShardHello, ToShard
+from stretto.rpc.handshake import checked_hello
+from stretto.rpc.messages import FromShard, ToShard
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,7 @@ class WorkServer:
         if machine.epoch == 0:
             await send(ToShard(not_leader=self._leader()))
             return
-        hello = checked_hello(first.hello)
-        check_profiles(hello.profiles, self._profiles, peer=f"shard {hello.shard}")
+        hello = checked_hello(first.hello, message="FromShard", profiles=self._profiles)
         stream = next(self._streams)
         outgoing: asyncio.Queue[ToShard | None] = asyncio.Queue()
         self._outgoing[stream] = outgoing
@@ -119,19 +118,3 @@ class WorkServer:
 async def _write(outgoing: asyncio.Queue[ToShard | None], send: Reply) -> None:
     while (message := await outgoing.get()) is not None:
         await send(message)
-
-
-def checked_hello(hello: ShardHello | None) -> ShardHello:
-    """The hello of a stream's first message.
-
-    Raises:
-        WireError: there is none, or it is of another protocol.
-    """
-    if hello is None or not hello.shard or not hello.incarnation:
-        raise WireError("FromShard.hello: the first message of a stream must say who the shard is")
-    if hello.protocol != PROTOCOL:
-        raise WireError(
-            f"ShardHello.protocol is {hello.protocol}, this dispatcher speaks {PROTOCOL}; "
-            "upgrade the older of the two"
-        )
-    return hello

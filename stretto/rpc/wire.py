@@ -21,6 +21,8 @@ from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.rpc.errors import WireError
 from stretto.rpc.messages import ShardHello
 
+MAX_EPOCH = 2**53 - 1
+
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 E = TypeVar("E", bound=enum.IntEnum)
@@ -38,6 +40,19 @@ def parse(kind: type[M], data: bytes) -> M:
     except DecodeError:
         raise WireError(f"{kind.__name__}: {len(data)} bytes that are no such message") from None
     return message
+
+
+def checked_epoch(epoch: int, field: str) -> int:
+    """An epoch or an attempt's number: versions of a Lease and counts, below what a ledger adds up.
+
+    One that nobody ever had would supersede all that come after it.
+
+    Raises:
+        WireError: it is larger.
+    """
+    if epoch > MAX_EPOCH:
+        raise WireError(f"{field} is {epoch}; expected at most {MAX_EPOCH}")
+    return epoch
 
 
 def short(values: list[T], default: T) -> list[T]:

@@ -11,6 +11,7 @@ from stretto.rpc.errors import WireError
 from stretto.rpc.messages import OutcomeBatch, OutcomeRequest, OwnedSet
 from stretto.rpc.wire import (
     chained,
+    checked_epoch,
     full,
     get_not_leader,
     members,
@@ -42,7 +43,7 @@ def decode_outcome_request(data: bytes) -> OutcomeRequest:
     """
     wire = parse(pb.OutcomeRequest, data)
     return OutcomeRequest(
-        dispatcher_epoch=wire.dispatcher_epoch,
+        dispatcher_epoch=checked_epoch(wire.dispatcher_epoch, "OutcomeRequest.dispatcher_epoch"),
         dispatcher=wire.dispatcher,
         acknowledged=wire.acknowledged,
         withdraw=list(wire.withdraw),

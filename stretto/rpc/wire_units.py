@@ -7,7 +7,7 @@ from typing import Any
 
 from stretto.model.unit import Attempt, Member, PodUid, Unit, UnitId
 from stretto.rpc.errors import WireError
-from stretto.rpc.wire import chained, exact, full, short, slices
+from stretto.rpc.wire import chained, checked_epoch, exact, full, short, slices
 
 
 def put_attempts(wire: Any, attempts: list[Attempt]) -> None:
@@ -20,6 +20,8 @@ def get_attempts(wire: Any, count: int, field: str) -> list[Attempt]:
     """Read ``attempt`` and ``dispatcher_epoch``."""
     numbers = exact(wire.attempt, count, f"{field}.attempt")
     epochs = full(wire.dispatcher_epoch, count, 0, f"{field}.dispatcher_epoch")
+    checked_epoch(max(numbers, default=0), f"{field}.attempt")
+    checked_epoch(max(epochs, default=0), f"{field}.dispatcher_epoch")
     return list(map(Attempt, epochs, numbers))
 
 

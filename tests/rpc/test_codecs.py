@@ -46,6 +46,7 @@ from stretto.rpc.messages import (
     VerdictBatch,
 )
 from stretto.rpc.services import FOLLOW, OUTCOMES, PROPOSE, WORK
+from stretto.rpc.wire import MAX_EPOCH
 from stretto.rpc.wire_follow import decode_follow, encode_follow
 from stretto.rpc.wire_propose import decode_proposals, decode_verdicts
 from stretto.rpc.wire_work import decode_from_shard, decode_to_shard
@@ -58,7 +59,8 @@ u64 = st.sampled_from([0, 1, 2, 9, 2**64 - 1])
 words = st.sampled_from(["", "a", "b", "x" * 253, "ünï"])
 names = st.sampled_from(["a", "b", "web-0", "x" * 253])
 ids = names.map(UnitId)
-attempts = st.builds(Attempt, u64, u64)
+epochs = st.sampled_from([0, 1, 2, 9, MAX_EPOCH])
+attempts = st.builds(Attempt, epochs, epochs)
 shapes = st.builds(
     Shape,
     profile=names,
@@ -165,7 +167,7 @@ MESSAGES = {
     "OutcomeRequest": (
         OUTCOMES.encode_request,
         OUTCOMES.decode_request,
-        st.builds(OutcomeRequest, u64, words, u64, lists(words), lists(words), names),
+        st.builds(OutcomeRequest, epochs, words, u64, lists(words), lists(words), names),
     ),
     "OutcomeBatch": (
         OUTCOMES.encode_response,
@@ -343,3 +345,14 @@ def test_every_field_of_the_proto_file_is_commented() -> None:
     lines = PROTO.read_text().splitlines()
     bare = [line for line in lines if re.search(r"= \d+;", line) and "//" not in line]
     assert bare == []
+
+
+@pytest.mark.parametrize("field", ["number", "epoch"])
+def test_attempts_beyond_what_anybody_counts_to_are_refused(field: str) -> None:
+    """One of them would supersede every attempt of that unit to come."""
+    attempt = Attempt(**{"epoch": 1, "number": 1, field: MAX_EPOCH + 1})
+    data = WORK.encode_request(FromShard(handed_back=[HandBack(UnitId("u"), attempt, "why")]))
+    with pytest.raises(WireError, match=f"is {MAX_EPOCH + 1}; expected at most {MAX_EPOCH}"):
+        decode_from_shard(data)
+    with pytest.raises(WireError, match=r"OutcomeRequest\.dispatcher_epoch is"):
+        OUTCOMES.decode_request(OUTCOMES.encode_request(OutcomeRequest(MAX_EPOCH + 1, "d")))
