@@ -11,7 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from stretto.model import device_rows
+from stretto.model.devices import CLAIM, CLASS, SLICE, TAINT_RULE, encode_row
 from stretto.model.groups import LEGACY_GROUPS, POD_GROUP, PodGroup, encode_group, group_row_of
+
+DEVICE_API = "resource.k8s.io/v1"
+DEVICE_RESOURCES = {
+    SLICE: "resourceslices",
+    CLASS: "deviceclasses",
+    CLAIM: "resourceclaims",
+    TAINT_RULE: "devicetaintrules",
+}
+"""Kind → plural name in the API's paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +57,19 @@ class ObjectKind:
         return (f"{namespace}/{name}" if namespace else name) + self.key_suffix
 
 
+def _devices(kind: str, resource: str) -> ObjectKind:
+    """Dynamic resource allocation: an API that may be switched off."""
+    api, row_of = device_rows.KINDS[kind]
+    return ObjectKind(
+        kind=kind,
+        api=DEVICE_API,
+        resource=resource,
+        decode=api,
+        payload=lambda found: encode_row(row_of(found)),
+        optional=True,
+    )
+
+
 KINDS: tuple[ObjectKind, ...] = (
     ObjectKind(
         kind=POD_GROUP,
@@ -64,4 +88,5 @@ KINDS: tuple[ObjectKind, ...] = (
         key_suffix=LEGACY_GROUPS,
         optional=True,
     ),
+    *(_devices(kind, resource) for kind, resource in DEVICE_RESOURCES.items()),
 )

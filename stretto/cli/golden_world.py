@@ -63,19 +63,22 @@ def _storage(kind: str) -> Callable[[bytes], ObjectRow]:
     return row_of
 
 
-def _devices(kind: str, of: Callable[[bytes], tuple[str, bytes]]) -> Callable[[bytes], ObjectRow]:
-    def row_of(data: bytes) -> ObjectRow:
-        key, payload = of(data)
-        return ObjectRow(kind, key, payload=payload)
+def _devices(kind: str) -> Callable[[bytes], ObjectRow]:
+    api, row_of = device_rows.KINDS[kind]
+    decoder = msgspec.json.Decoder(api)
 
-    return row_of
+    def object_of(data: bytes) -> ObjectRow:
+        row = row_of(decoder.decode(data))
+        return ObjectRow(kind, device_rows.key_of(row), payload=encode_row(row))
+
+    return object_of
 
 
 ROWS: dict[str, Callable[[bytes], ObjectRow]] = {
     **{kind: _workload(kind) for kind in WORKLOADS},
     NAMESPACE: _namespace,
     **{kind: _storage(kind) for kind in STORAGE_KINDS},
-    **{kind: _devices(kind, of) for kind, of in device_rows.MAKERS.items()},
+    **{kind: _devices(kind) for kind in device_rows.KINDS},
 }
 """Per API kind: JSON of the object → the row that the Binder's log would carry."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from stretto.model.device_objects import (
@@ -34,6 +34,7 @@ from stretto.model.devices import (
     ClassRow,
     Constraint,
     DeviceCondition,
+    DeviceObjectRow,
     DeviceRow,
     DeviceTaint,
     NodeChoice,
@@ -44,7 +45,6 @@ from stretto.model.devices import (
     TaintRuleRow,
     Texts,
     Toleration,
-    encode_row,
 )
 from stretto.model.quantity import Quantity
 from stretto.model.shape import NodeTerm, Requirement
@@ -292,36 +292,15 @@ def taint_rule_row_of(found: DeviceTaintRule) -> TaintRuleRow:
     )
 
 
-_slices = msgspec.json.Decoder(ResourceSlice)
-_classes = msgspec.json.Decoder(DeviceClass)
-_claims = msgspec.json.Decoder(ResourceClaim)
-_rules = msgspec.json.Decoder(DeviceTaintRule)
-
-
-def _slice_of(data: bytes) -> tuple[str, bytes]:
-    row = slice_row_of(_slices.decode(data))
-    return row.name, encode_row(row)
-
-
-def _class_of(data: bytes) -> tuple[str, bytes]:
-    row = class_row_of(_classes.decode(data))
-    return row.name, encode_row(row)
-
-
-def _claim_of(data: bytes) -> tuple[str, bytes]:
-    row = claim_row_of(_claims.decode(data))
-    return row.key, encode_row(row)
-
-
-def _rule_of(data: bytes) -> tuple[str, bytes]:
-    row = taint_rule_row_of(_rules.decode(data))
-    return row.name, encode_row(row)
-
-
-MAKERS: Mapping[str, Callable[[bytes], tuple[str, bytes]]] = {
-    SLICE: _slice_of,
-    CLASS: _class_of,
-    CLAIM: _claim_of,
-    TAINT_RULE: _rule_of,
+KINDS: Mapping[str, tuple[type[Any], Callable[[Any], DeviceObjectRow]]] = {
+    SLICE: (ResourceSlice, slice_row_of),
+    CLASS: (DeviceClass, class_row_of),
+    CLAIM: (ResourceClaim, claim_row_of),
+    TAINT_RULE: (DeviceTaintRule, taint_rule_row_of),
 }
-"""JSON of an object → (key, payload) of its row, by kind."""
+"""Kind → (its object of the API, what makes the row)."""
+
+
+def key_of(row: DeviceObjectRow) -> str:
+    """The key of a row in the log: namespace/name of a claim, else the name."""
+    return row.key if isinstance(row, ClaimRow) else row.name

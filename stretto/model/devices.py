@@ -8,8 +8,6 @@ server wrote them, because an allocation repeats them; who computes with them re
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import msgspec
 
 from stretto.model.shape import NodeTerm
@@ -225,7 +223,7 @@ class TaintRuleRow(msgspec.Struct, frozen=True, array_like=True):
     device: str | None = None
 
 
-Row = TypeVar("Row", SliceRow, ClassRow, ClaimRow, TaintRuleRow)
+DeviceObjectRow = SliceRow | ClassRow | ClaimRow | TaintRuleRow
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _slices = msgspec.msgpack.Decoder(SliceRow)
 _classes = msgspec.msgpack.Decoder(ClassRow)
@@ -233,7 +231,7 @@ _claims = msgspec.msgpack.Decoder(ClaimRow)
 _rules = msgspec.msgpack.Decoder(TaintRuleRow)
 
 
-def encode_row(row: SliceRow | ClassRow | ClaimRow | TaintRuleRow) -> bytes:
+def encode_row(row: DeviceObjectRow) -> bytes:
     """The canonical bytes of a row."""
     return _encoder.encode(row)
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from binder.kinds import DEVICE_RESOURCES
 from stretto.config.scheduler_file import configuration_of
 from tests.kube_env.control_plane import ControlPlane
 
@@ -41,6 +42,11 @@ EXPECTED: dict[str, set[Right]] = {
         ("list", "/namespaces", "", ""),
         ("watch", "/namespaces", "", ""),
         ("get", "/namespaces", "kube-system", ""),
+        *(
+            (verb, f"resource.k8s.io/{name}", "", "")
+            for name in DEVICE_RESOURCES.values()
+            for verb in ("list", "watch")
+        ),
         ("create", "/pods/binding", "", ""),
         ("patch", "/pods/status", "", ""),
         ("create", EVENTS, "", ""),
@@ -57,6 +63,8 @@ RESOURCES = (
     "/serviceaccounts/token", "/events", "/persistentvolumeclaims", EVENTS, LEASES,
     "apps/deployments", "policy/poddisruptionbudgets",
     "rbac.authorization.k8s.io/clusterroles",
+    *(f"resource.k8s.io/{name}" for name in DEVICE_RESOURCES.values()),
+    "resource.k8s.io/resourceclaims/status", "resource.k8s.io/resourceclaims/binding",
 )  # fmt: skip
 
 
