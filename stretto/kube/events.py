@@ -210,6 +210,7 @@ class EventWriter:
 
     def _body(self, event: PodEvent, happened_at: float) -> bytes:
         suffix = f"{int(happened_at * 1e9) & 0xFFFFFFFFFFFF:012x}{self._rng.getrandbits(32):08x}"
+        moment = datetime.fromtimestamp(happened_at, UTC)
         note, reporter = event.note, event.reporter or self._reporter
         if len(note.encode()) > NOTE_LIMIT:
             note = note.encode()[: NOTE_LIMIT - 4].decode("utf-8", "ignore") + " …"
@@ -217,9 +218,7 @@ class EventWriter:
             _Event(
                 metadata=_Metadata(f"{event.name[:230].rstrip('.-')}.{suffix}", event.namespace),
                 regarding=_Regarding(event.name, event.namespace, event.uid),
-                event_time=datetime.fromtimestamp(happened_at, UTC).strftime(
-                    "%Y-%m-%dT%H:%M:%S.%fZ"
-                ),
+                event_time=f"{moment.isoformat(timespec='microseconds')[:26]}Z",
                 reason=event.reason,
                 action=event.action,
                 note=note,

@@ -15,7 +15,7 @@ BODY_LIMIT = 512 * 1024 * 1024
 """Bytes; far above a list page, below what would end the process."""
 _HEAD_END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(rb"http/1\.1 ([1-9]\d\d)[ \r]")
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,12})[ \t]*\r\n")
+_LENGTH = b"\r\ncontent-length:"
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n")
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close[ \t]*\r\n")
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*(\d{1,6})[ \t]*\r\n")
@@ -62,6 +62,10 @@ class AnswerReader:
 
     def feed(self, data: bytes) -> Reply | None:
         """The answer that these bytes complete, or None. Raises :class:`NotUnderstoodError`."""
+        if not self._buffer and self._head is None:
+            whole = _whole_answer(data)
+            if whole is not None:
+                return whole
         self._buffer += data
         while self._head is None:
             if not self._read_head():
@@ -79,22 +83,11 @@ class AnswerReader:
             if len(self._buffer) > HEAD_LIMIT:
                 raise NotUnderstoodError("the answer's head does not end")
             return False
-        text = bytes(self._buffer[: end + 2]).lower()
+        head = _head_of(bytes(self._buffer[: end + 2]))
         del self._buffer[: end + 4]
-        status_line = _STATUS_LINE.match(text)
-        if status_line is None:
-            raise NotUnderstoodError(f"not HTTP/1.1: {text[:60]!r}")
-        status = int(status_line[1])
-        if status < 200:
+        if head.status < 200:
             return bool(self._buffer)  # an interim answer; the real one follows
-        # A plain search first: few answers have these headers, and a pattern costs ten times it.
-        retry_after = _RETRY_AFTER.search(text) if b"retry-after" in text else None
-        self._head = _Head(
-            status,
-            _body_length(text, status),
-            float(retry_after[1]) if retry_after else None,
-            b"connection" in text and _CLOSE.search(text) is not None,
-        )
+        self._head = head
         return True
 
     def _sized_body(self, length: int) -> bytes | None:
@@ -131,17 +124,46 @@ class AnswerReader:
             self._chunks.append(chunk)
 
 
+def _whole_answer(data: bytes) -> Reply | None:
+    """The answer that these bytes are, as nearly all pieces are one; None: look more closely."""
+    end = data.find(_HEAD_END)
+    if end < 0:
+        return None
+    head = _head_of(data[: end + 2])
+    if head.status < 200 or head.length != len(data) - end - 4:
+        return None
+    return Reply(head.status, data[end + 4 :], head.retry_after, head.last)
+
+
+def _head_of(text: bytes) -> _Head:
+    """A head up to the end of its last line."""
+    text = text.lower()
+    status_line = _STATUS_LINE.match(text)
+    if status_line is None:
+        raise NotUnderstoodError(f"not HTTP/1.1: {text[:60]!r}")
+    status = int(status_line[1])
+    # A plain search first: few answers have these headers, and a pattern costs ten times it.
+    retry_after = _RETRY_AFTER.search(text) if b"\r\nretry-after" in text else None
+    return _Head(
+        status,
+        _body_length(text, status),
+        float(retry_after[1]) if retry_after else None,
+        b"\r\nconnection:" in text and _CLOSE.search(text) is not None,
+    )
+
+
 def _body_length(text: bytes, status: int) -> int:
-    if status in (204, 304):
+    if status in (204, 304) or status < 200:
         return 0
-    if b"chunked" in text and _CHUNKED.search(text):
+    if b"\r\ntransfer-encoding:" in text and _CHUNKED.search(text):
         return -1
-    length = _LENGTH.search(text)
-    if length is None:
+    at = text.find(_LENGTH)
+    digits = text[at + len(_LENGTH) : text.find(b"\r", at + 2)].strip(b" \t")
+    if at < 0 or not digits.isdigit():
         raise NotUnderstoodError("the answer has no length")
-    if int(length[1]) > BODY_LIMIT:
+    if len(digits) > len(str(BODY_LIMIT)) or int(digits) > BODY_LIMIT:
         raise NotUnderstoodError(f"the answer is longer than {BODY_LIMIT} bytes")
-    return int(length[1])
+    return int(digits)
 
 
 def _chunk_size(text: bytes) -> int:
