@@ -28,6 +28,8 @@ class Running(NamedTuple):
     pids: Callable[[], Pids]
     check: Callable[[], None]
     """Raises :class:`InvalidRun` if a process has ended."""
+    words: Callable[[], str] = str
+    """The ends of its logs."""
 
 
 @contextlib.asynccontextmanager
@@ -41,7 +43,7 @@ async def kube_scheduler(plane: ControlPlane, _: Path) -> AsyncIterator[Running]
         if state in "ZX":
             raise InvalidRun(f"kube-scheduler has ended:\n{plane.log_of('kube-scheduler')}")
 
-    yield Running(lambda: {"kube-scheduler": [pid]}, check)
+    yield Running(lambda: {"kube-scheduler": [pid]}, check, lambda: plane.log_of("kube-scheduler"))
 
 
 @contextlib.asynccontextmanager
@@ -55,7 +57,7 @@ async def stretto(plane: ControlPlane, folder: Path) -> AsyncIterator[Running]:
                 raise InvalidRun(f"{again}\n{roles.last_words()}")
 
         await roles.begin()
-        yield Running(roles.pids, check)
+        yield Running(roles.pids, check, roles.last_words)
         check()
 
 

@@ -207,7 +207,7 @@ async def race(plane: ControlPlane, folder: Path, result: Result, *, pods: int) 
             ours = [pid for pids in running.pids().values() for pid in pids]
             result.others = disturbance.share([*server_pids, os.getpid(), *ours])
             if result.problems:
-                result.problems += await reasons(client)
+                result.problems += [*await reasons(client), running.words()]
             result.servers_s = meter.used(servers)
             await until_events(client, watch, result)
             running.check()

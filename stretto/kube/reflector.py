@@ -168,6 +168,7 @@ class Reflector(Generic[K]):
         buffer = LineBuffer()
         async with self._client.watch(self._path, params, silence_s=self._silence_s) as pieces:
             self._heard()
+            self._speaks()  # a quiet watch says nothing for a minute
             async for piece in pieces:
                 self._heard()
                 whole = buffer.feed(piece)
@@ -227,6 +228,9 @@ class Reflector(Generic[K]):
 
     def _healthy(self) -> None:
         self._backoff.reset()
+        self._speaks()
+
+    def _speaks(self) -> None:
         if self.problem:
             log.info("%s: heard again", self._path)
             self.problem = ""

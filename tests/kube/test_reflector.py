@@ -247,6 +247,30 @@ async def test_trouble_is_waited_out_and_named() -> None:
         assert "watch /api/v1/pods" in seen
 
 
+async def test_a_watch_that_is_open_again_is_no_trouble_though_it_says_nothing() -> None:
+    throttled = refusal(429, "", "", **{"Retry-After": "0"})
+    script = [page(10, pod("a", 1)), throttled, stream()]
+    async with serving(*script) as server, client_of(server) as client:
+        reflector = reflector_of(client)
+        seen: list[str] = []
+        wait = reflector._wait
+
+        async def noting(problem: str, at_least_s: float) -> None:
+            await wait(problem, 0.0)
+            seen.append(reflector.problem)
+
+        reflector._wait = noting  # type: ignore[method-assign]
+        telling = asyncio.create_task(told_by(reflector, 3))  # the third never comes
+        async with asyncio.timeout(10):
+            while not seen or reflector.problem:
+                await asyncio.sleep(0.01)
+        assert "watch /api/v1/pods: 429" in seen[0]
+        assert len(server.requests) == 3
+        assert not telling.done()
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+
+
 async def test_an_endless_line_is_given_up() -> None:
     buffer = LineBuffer(limit=1000)
     assert buffer.feed(b"x" * 900) == b""
