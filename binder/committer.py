@@ -31,6 +31,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from binder.auditor import PERIOD_S, Expected, LedgerAudit, drift
 from binder.bindings import Binding, Stage
 from binder.commit import Incoming, Settled
 from binder.executor import Executor
@@ -92,6 +93,7 @@ class CommitLoop:
         linger_s: float,
         reservations_waiting: int,
         audit: AuditLog,
+        audit_period_s: float = PERIOD_S,
     ) -> None:
         self.machine = machine
         self.executor: Executor | None = None
@@ -109,6 +111,7 @@ class CommitLoop:
         self._busy = False
         self._rebuilt_at = -REBUILD_EVERY_S
         self._audit = audit
+        self._ledger_audit = LedgerAudit(period_s=audit_period_s)
         self._metrics = metrics
         self._stories = stories
         self._batch = batch
@@ -234,6 +237,8 @@ class CommitLoop:
         accounts, removed = self.machine.accounts()
         ops, rebases = self.machine.take_ops(), self._rebases
         self._rebases = []
+        due = self._ledger_audit.due(time.monotonic(), self.machine.cluster.nodes)
+        expected = self.machine.expected(due)
         try:
             if accounts or removed:
                 await self._timed(self._ledger.set_nodes(accounts, removed))
@@ -243,12 +248,24 @@ class CommitLoop:
                 for (_, future), applied in zip(rebases, replies[len(ops) :], strict=True):
                     if not future.done():
                         future.set_result(applied)
+            if due:
+                await self._compare(expected)
         except BaseException:
             # Repair makes the ledger equal to memory as a whole; the answers of rebases are lost.
             for _, future in rebases:
                 if not future.done():
                     future.set_result(False)
             raise
+
+    async def _compare(self, expected: Expected) -> None:
+        """A turn of the online audit; see :mod:`binder.auditor`."""
+        found = await self._ledger.holdings(nodes=expected.nodes, pods=expected.pods)
+        self._metrics.audit_rounds.set(self._ledger_audit.rounds)
+        for node_uid, text in drift(expected, found).items():
+            self._metrics.drift.inc()
+            self._audit.note(AuditRecord("drift", node_uid=node_uid, cause=text))
+            logger.error("audit of node %s: %s; frozen until the ledger is mended", node_uid, text)
+            self.machine.drifts(node_uid)
 
     async def _timed(self, call: Awaitable[list[bool] | list[ReserveReply] | None]) -> list:  # type: ignore[type-arg]
         began = time.perf_counter()

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from binder.auditor import Expected
 from binder.bindings import Binding, End, Stage
 from binder.cluster import Cluster, PodFacts, PodRow
 from binder.commit import Batch, Committer, Incoming, Reservation, Settled, lines_of
@@ -214,8 +215,7 @@ class Machine:
             self.bindings[uid] = self.open[uid] = Binding(reservation)
         self.ops += [LedgerOp.free(uid) for uid in settled.free]
         for node_uid in settled.drift:
-            self.cluster.freeze(node_uid)
-            self.drifted.add(node_uid)
+            self.drifts(node_uid)
         for outcome in settled.outcomes:
             self.outcomes.append(outcome)
         return settled
@@ -373,12 +373,36 @@ class Machine:
         """Every entry as the ledger ought to have it."""
         return [entry_for(binding, epoch=self.cluster.epoch) for binding in self.bindings.values()]
 
+    def expected(self, node_uids: Sequence[str]) -> Expected:
+        """What the ledger has to say of nodes once all operations so far are written."""
+        found = Expected()
+        for node_uid in node_uids:
+            node = self.cluster.nodes.get(node_uid)
+            if node is None:
+                continue
+            held = {uid: self.bindings[uid] for uid in node.pods if uid in self.bindings}
+            found.entries[node_uid] = {
+                uid: entry_for(binding, epoch=self.cluster.epoch) for uid, binding in held.items()
+            }
+            found.changing |= {uid for uid, b in held.items() if b.stage is Stage.REBASING}
+        return found
+
+    def freeze(self, node_uid: str, *, frozen: bool = True) -> None:
+        """Take a node out of commits, or back; the ledger is told."""
+        if node_uid in self.cluster.nodes:
+            self.cluster.freeze(node_uid, frozen=frozen)
+            self._dirty_nodes[node_uid] = None
+
+    def drifts(self, node_uid: str) -> None:
+        """Ledger and memory disagree on a node: nothing is committed there until it is mended."""
+        self.freeze(node_uid)
+        self.drifted.add(node_uid)
+
     def thaw(self) -> None:
         """The ledger has been rebuilt from memory: nodes that were frozen by its drift may go
         on."""
         for node_uid in self.drifted:
-            self.cluster.freeze(node_uid, frozen=False)
-            self._dirty_nodes[node_uid] = None
+            self.freeze(node_uid, frozen=False)
         self.drifted.clear()
 
     # -------------------------------------------------------------------------------------- effects

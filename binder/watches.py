@@ -167,9 +167,8 @@ class Watches:
 
     def _freeze(self, uid: str, node_name: str) -> None:
         """Without this pod's amounts the node's room is not known: it takes nothing more."""
-        cluster = self._machine.cluster
-        node_uid = self._unreadable[uid] = cluster.node_uid_of(node_name)
-        cluster.freeze(node_uid)
+        node_uid = self._unreadable[uid] = self._machine.cluster.node_uid_of(node_name)
+        self._machine.freeze(node_uid)
 
     def _thaw(self, uid: str) -> None:
         node_uid = self._unreadable.pop(uid, "")
@@ -178,7 +177,7 @@ class Watches:
             and node_uid not in self._unreadable.values()
             and node_uid not in self._machine.drifted
         ):
-            self._machine.cluster.freeze(node_uid, frozen=False)
+            self._machine.freeze(node_uid, frozen=False)
 
     def _namespace(self, event: Event[Namespace]) -> None:
         if event.kind is EventKind.DELETED:

@@ -13,9 +13,11 @@ more than the script does, so calls go over one of its connections, packed by hi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import importlib.resources
 import logging
+import struct
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -54,6 +56,7 @@ from stretto.ledger.requests import (
 )
 from stretto.ledger.types import (
     SCHEMA,
+    Holdings,
     InstallReply,
     LedgerEntry,
     LedgerFenced,
@@ -80,6 +83,8 @@ SCAN_COUNT = 1000
 SCRIPT = importlib.resources.files("stretto.ledger").joinpath("ledger.lua").read_bytes()
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest()
 REFUSALS = (AuthenticationError, AuthorizationError, ResponseError)
+MALFORMED = (ValueError, IndexError, struct.error, msgspec.DecodeError, TypeError)
+"""What reading a record raises that somebody has written over."""
 PARTS = ("meta", "nodes", "open", "bound", "units")
 
 
@@ -413,6 +418,34 @@ class Ledger:
         for part in ("open",) if open_only else ("open", "bound"):
             found |= {uid: record async for uid, record in self._records(part, pod_fields)}
         return [entry_of(uid, record, self._names) for uid, record in found.items()]
+
+    async def holdings(self, *, nodes: Sequence[str], pods: Sequence[str]) -> Holdings:
+        """What the ledger says of these nodes and pods. A record that cannot be read is left out.
+
+        Raises:
+            LedgerUnavailable: no answer.
+        """
+        wanted = (("nodes", nodes), ("open", pods), ("bound", pods))
+        pipeline = self._server.pipeline(transaction=False)
+        for part, uids in wanted:
+            if uids:
+                pipeline.hmget(self._keys[part], list(uids))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                replies: Any = await pipeline.execute()
+        except (RedisError, OSError) as error:
+            raise LedgerUnavailable(self._silent(error)) from None
+        found: dict[str, dict[str, Any]] = {part: {} for part, _ in wanted}
+        for (part, uids), values in zip([w for w in wanted if w[1]], replies, strict=True):
+            found[part] = {u: v for u, v in zip(uids, values, strict=True) if v is not None}
+        used, entries = {}, {}
+        for uid, packed in found["nodes"].items():
+            with contextlib.suppress(*MALFORMED):
+                used[uid] = sums_of(node_fields(packed), self._names)
+        for uid, packed in (found["bound"] | found["open"]).items():
+            with contextlib.suppress(*MALFORMED):
+                entries[uid] = entry_of(uid, pod_fields(packed), self._names)
+        return Holdings(used, entries)
 
     async def node_sums(self) -> dict[str, dict[str, int]]:
         """Amounts that entries use, per node uid (nodes without an account too, while in use)."""

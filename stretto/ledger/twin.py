@@ -27,6 +27,7 @@ from stretto.ledger.types import (
     MAX_AMOUNT,
     SCHEMA,
     EntryState,
+    Holdings,
     InstallReply,
     LedgerEntry,
     LedgerFenced,
@@ -350,6 +351,14 @@ class LedgerTwin:
             for uid, record in self.store.pods.items()
             if not open_only or record[0] != EntryState.BOUND
         ]
+
+    def holdings(self, *, nodes: Sequence[str], pods: Sequence[str]) -> Holdings:
+        """What the ledger says of these nodes and pods."""
+        store = self.store
+        return Holdings(
+            {uid: sums_of(store.nodes[uid], self.names) for uid in nodes if uid in store.nodes},
+            {uid: entry_of(uid, store.pods[uid], self.names) for uid in pods if uid in store.pods},
+        )
 
     def node_sums(self) -> dict[str, dict[str, int]]:
         """Used amounts per node."""

@@ -173,6 +173,16 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Holdings:
+    """What the ledger says of some nodes and pods; what it has nothing of is left out."""
+
+    used: dict[str, dict[str, int]]
+    """Node uid → resource → amount that entries use; zero sums left out."""
+    entries: dict[str, LedgerEntry]
+    """By pod uid."""
+
+
+@dataclass(frozen=True, slots=True)
 class InstallReply:
     """What a new Binder finds."""
 

@@ -74,7 +74,12 @@ class BinderMetrics:
         )
         self.drift = Counter(
             "stretto_ledger_drift",
-            "Times the ledger refused what memory allowed; each freezes a node.",
+            "Times ledger and memory disagreed on a node, which is frozen until that is mended.",
+            registry=registry,
+        )
+        self.audit_rounds = Gauge(
+            "stretto_ledger_audit_rounds",
+            "Times that all nodes were compared between ledger and memory.",
             registry=registry,
         )
         self.followers = Gauge("stretto_followers", "Followers of the log.", registry=registry)

@@ -21,6 +21,7 @@ from stretto.kube.config import KubeConfig
 from stretto.kube.lease import Tenure
 from stretto.ledger.twin import LedgerTwin, TwinStore
 from stretto.ledger.types import (
+    Holdings,
     InstallReply,
     LedgerEntry,
     LedgerMember,
@@ -112,6 +113,10 @@ class TwinLedger:
     async def entries(self, *, open_only: bool = False) -> list[LedgerEntry]:
         return self.twin.entries(open_only=open_only)
 
+    async def holdings(self, *, nodes: Sequence[str], pods: Sequence[str]) -> Holdings:
+        await self._enter("holdings")
+        return self.twin.holdings(nodes=nodes, pods=pods)
+
     async def node_sums(self) -> dict[str, dict[str, int]]:
         return self.twin.node_sums()
 
@@ -132,6 +137,7 @@ class Rig:
         store: TwinStore | None = None,
         ledger: Any = None,
         audit: AuditLog = AuditLog(None),  # noqa: B008 (it does nothing)
+        audit_period_s: float = 30.0,
     ) -> None:
         self.client = client
         self.epoch = epoch
@@ -160,6 +166,7 @@ class Rig:
             linger_s=0.0,
             reservations_waiting=4,
             audit=audit,
+            audit_period_s=audit_period_s,
         )
         self.commits.send_verdicts = self._verdicts
         self.executor = self.commits.executor = Executor(

@@ -17,7 +17,7 @@ MODULE_LINES = 500
 FUNCTION_LINES = 50
 BRAINS = {
     "binder": {
-        "bindings", "cluster", "commit", "log", "machine", "outcomes",
+        "auditor", "bindings", "cluster", "commit", "log", "machine", "outcomes",
     },
     "dispatcher": {
         "assignment", "cluster_events", "conditions", "groups", "intake", "machine", "outcomes",

@@ -105,6 +105,8 @@ async def compare(url: str, script: list[tuple[str, Any]]) -> None:
                 expected = getattr(twin, name)(argument)
                 assert await getattr(ledger, name)(argument) == expected
             assert server_dump(connection, owner) == twin.dump()
+            asked = {"nodes": [*NODES, "absent"], "pods": PODS}
+            assert await ledger.holdings(**asked) == twin.holdings(**asked)
             twin.validate()
     finally:
         connection.close()

@@ -1,0 +1,115 @@
+"""The online audit of the ledger: a few nodes at a time are compared with memory.
+
+Naively one would stop, read the whole ledger and compare; at 50,000 entries that is a second
+without commits. Instead each turn takes the next nodes in line, so that all have been looked at
+once a period. What memory expects is taken down at the moment at which the pending writes are
+taken, and the ledger is read right after these writes by the one loop that writes to it: so the
+two can be compared exactly, though memory goes on changing meanwhile.
+
+A node's sum betrays entries that memory does not know; its entries betray all the rest. A node that
+has drifted takes no commits until the ledger has been written anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from stretto.ledger.types import MAX_AMOUNT, Holdings, LedgerEntry
+
+PERIOD_S = 30.0
+"""In which every node is looked at once (reliability §1.1: Δa)."""
+TURN_S = 1.0
+
+
+@dataclass(slots=True)
+class Expected:
+    """What the ledger must say of some nodes."""
+
+    entries: dict[str, dict[str, LedgerEntry]] = field(default_factory=dict)
+    """Node uid → pod uid → entry."""
+    changing: set[str] = field(default_factory=set)
+    """Pods whose accepted version is being changed just now."""
+
+    @property
+    def nodes(self) -> list[str]:
+        """Uids."""
+        return list(self.entries)
+
+    @property
+    def pods(self) -> list[str]:
+        """Uids."""
+        return [uid for there in self.entries.values() for uid in there]
+
+
+class LedgerAudit:
+    """Whose turn it is, and what disagrees."""
+
+    def __init__(self, *, period_s: float = PERIOD_S, turn_s: float = TURN_S) -> None:
+        self.rounds = 0
+        """How often all nodes have been looked at."""
+        self._turns = max(1, math.ceil(period_s / turn_s))
+        self._turn_s = turn_s
+        self._line: list[str] = []
+        self._a_turn = 0
+        self._next_at = 0.0
+
+    def due(self, now: float, nodes: Iterable[str]) -> list[str]:
+        """The nodes to look at now; none between turns."""
+        if now < self._next_at:
+            return []
+        self._next_at = now + self._turn_s
+        if not self._line:
+            self._line = list(nodes)
+            self._a_turn = math.ceil(len(self._line) / self._turns)
+            self.rounds += 1
+        taken = self._line[: self._a_turn]
+        del self._line[: self._a_turn]
+        return taken
+
+
+def drift(expected: Expected, found: Holdings) -> dict[str, str]:
+    """Node uid → what is wrong there, in a sentence."""
+    wrong = {}
+    for node_uid, entries in expected.entries.items():
+        text = _entries_differ(entries, expected.changing, found)
+        if not text:
+            used = found.used.get(node_uid)
+            wanted = _sums(entries.values())
+            if used is None:
+                text = "the ledger has no account of it"
+            elif used != wanted and MAX_AMOUNT not in (*used.values(), *wanted.values()):
+                text = f"the ledger says that {used} is used, memory {wanted}"
+        if text:
+            wrong[node_uid] = text
+    return wrong
+
+
+def _entries_differ(entries: dict[str, LedgerEntry], changing: set[str], found: Holdings) -> str:
+    for uid, entry in entries.items():
+        there = found.entries.get(uid)
+        if there is None:
+            return f"the entry of pod {uid} is missing"
+        if (there.node_uid, there.state) != (entry.node_uid, entry.state):
+            return (
+                f"the entry of pod {uid} is {there.state.name} on {there.node_uid}, not "
+                f"{entry.state.name} on {entry.node_uid}"
+            )
+        if there.resource_version != entry.resource_version and uid not in changing:
+            return (
+                f"the entry of pod {uid} has version {there.resource_version}, not "
+                f"{entry.resource_version}"
+            )
+        if _sums([there]) != _sums([entry]):
+            return f"the entry of pod {uid} holds {dict(there.lines)}, not {dict(entry.lines)}"
+    return ""
+
+
+def _sums(entries: Iterable[LedgerEntry]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for entry in entries:
+        for name, amount in entry.lines:
+            if amount:
+                sums[name] = min(MAX_AMOUNT, sums.get(name, 0) + max(0, amount))
+    return sums
