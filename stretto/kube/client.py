@@ -126,11 +126,19 @@ class KubeClient:
 
         Raises :class:`KubeUnreachable` or :class:`KubeRefused` with one line for the user.
         """
-        answer = await self._call("GET", "/version")
+        try:
+            answer = await self._call("GET", "/version")
+        except KubeUnreachable as error:
+            if not error.sent:
+                raise
+            advice = "check that a Kubernetes API server listens there, and by http or https"
+            raise KubeUnreachable(f"{error}; {advice}") from None
         if not answer.ok:
+            origin = self._transport.config.origin
+            wrong = "credentials" if answer.status in (401, 403) else "address"
             raise KubeRefused(
                 f"the API server at {self.url} answered {answer.status} ({answer.text}); "
-                f"check the credentials in {self._transport.config.origin}",
+                f"check the {wrong} in {origin}",
                 status=answer.status,
             )
         try:

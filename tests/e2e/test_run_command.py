@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -73,7 +74,10 @@ async def test_a_second_run_finds_the_state_of_the_first(api: Api, tmp_path: Pat
 
 
 async def test_an_unknown_flag_is_named(tmp_path: Path) -> None:
-    is_one_clear_line(await ended(tmp_path, "run", "--shard", "2"), "--shard")
+    end = await ended(tmp_path, "run", "--shard", "2")
+    is_one_clear_line(
+        end, "unknown flag --shard (did you mean --shards?); see `stretto run --help`"
+    )
 
 
 async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
@@ -87,6 +91,69 @@ async def test_an_unreachable_api_server_is_named(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         kubeconfig = plain_kubeconfig(tmp_path, url=url, name="nobody")
         is_one_clear_line(await ended(tmp_path, "run", "--kubeconfig", str(kubeconfig)), url)
+
+
+@contextlib.asynccontextmanager
+async def listener(answer: bytes | None) -> AsyncIterator[int]:
+    """The port of somebody who takes connections and answers this, or nothing at all."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.read(1)
+            if answer is None:
+                await reader.read()  # until the client gives up
+            else:
+                writer.write(answer)
+                await writer.drain()
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def http(status: int) -> bytes:
+    return b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nno" % status
+
+
+@pytest.mark.parametrize("role", ["run", "dispatcher", "loadgen"])
+async def test_an_api_server_that_says_nothing_is_named(tmp_path: Path, role: str) -> None:
+    async with listener(None) as port:
+        url = f"http://127.0.0.1:{port}"
+        kubeconfig = plain_kubeconfig(tmp_path, url=url, name="mute")
+        end = await ended(tmp_path, role, "--kubeconfig", str(kubeconfig))
+        is_one_clear_line(end, url, "nothing came for 10 s; check that")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"\x15\x03\x01\x00\x02\x02\x28", "closed the connection; check that a Kubernetes API"),
+        (http(200), "is not a Kubernetes API server; check the address"),
+        (http(404), "answered 404 (no); check the address in "),
+        (http(401), "answered 401 (no); check the credentials in "),
+    ],
+)
+async def test_what_is_no_api_server_is_named(tmp_path: Path, answer: bytes, words: str) -> None:
+    async with listener(answer) as port:
+        url = f"http://127.0.0.1:{port}"
+        kubeconfig = plain_kubeconfig(tmp_path, url=url, name="odd")
+        is_one_clear_line(await ended(tmp_path, "run", "--kubeconfig", str(kubeconfig)), url, words)
+
+
+async def test_a_ledger_that_says_nothing_is_named(api: Api, tmp_path: Path) -> None:
+    async with listener(None) as port:
+        url = f"redis://127.0.0.1:{port}/0"
+        kubeconfig = str(api.plane.kubeconfig)
+        end = await ended(tmp_path, "run", "--kubeconfig", kubeconfig, "--redis-url", url)
+        is_one_clear_line(end, url, "nothing within 2 s", "check the address")
+
+
+async def test_a_malformed_ledger_address_is_named(api: Api, tmp_path: Path) -> None:
+    kubeconfig = str(api.plane.kubeconfig)
+    end = await ended(tmp_path, "run", "--kubeconfig", kubeconfig, "--redis-url", "foo")
+    is_one_clear_line(end, "--redis-url foo: ", "use redis://host:port/db")
 
 
 async def test_an_unreachable_ledger_is_named(api: Api, tmp_path: Path) -> None:
