@@ -59,6 +59,9 @@ class StackSettings:
     lease_namespace: str = "kube-system"
     at_rest: bool = True
     """Nothing is under way when the test ends: pods are bound or told why not, entries closed."""
+    ports: Ports = dataclasses.field(default_factory=Ports)
+    binder_address: str = ""
+    """Where dispatcher and shards dial the Binder, if not at its own port: a proxy."""
 
 
 class Stack:
@@ -70,7 +73,7 @@ class Stack:
         self.folder = folder
         self.kubeconfig = kubeconfig
         self.settings = settings or StackSettings()
-        self.ports = Ports()
+        self.ports = self.settings.ports
         self.run = RunSettings(
             kubeconfig=kubeconfig,
             shards=self.settings.shards,
@@ -102,6 +105,8 @@ class Stack:
                 role.arguments += LEASE_FLAGS
                 path = own[role.name]
                 role.arguments += ["--kubeconfig", str(path)] if path else []
+            if self.settings.binder_address and role.name != "binder":
+                role.arguments += ["--binder", self.settings.binder_address]
         self.supervisor = Supervisor(roles, stop_grace_s=8.0)
         try:
             await self.supervisor.start()

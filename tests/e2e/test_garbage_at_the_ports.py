@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from proto import stretto_pb2 as pb
+from stretto.cli.run import Ports
 from tests.e2e.api import Api
 from tests.e2e.garbage import (
     FOLLOW,
@@ -20,7 +21,8 @@ from tests.e2e.garbage import (
     random_messages,
     send_bytes,
 )
-from tests.e2e.stack import Stack, until
+from tests.e2e.spoiler import Spoiler
+from tests.e2e.stack import Stack, StackSettings, until
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -28,11 +30,11 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 HELLO = pb.ShardHello(shard="stranger", incarnation="1", protocol=1)
 
 
-def lines_of(stack: Stack) -> list[str]:
-    """All that binder and dispatcher have logged."""
+def lines_of(stack: Stack, *names: str) -> list[str]:
+    """All that the named roles (binder and dispatcher if none is) have logged."""
     return [
         line
-        for name in ("binder", "dispatcher")
+        for name in names or ("binder", "dispatcher")
         for line in (stack.folder / "logs" / f"{name}.log").read_text().splitlines()
     ]
 
@@ -121,6 +123,28 @@ async def test_each_broken_message_gets_one_line_and_pods_go_on(api: Api, tmp_pa
         for name, role in stack.supervisor.roles.items():
             assert role.starts == 1, name
         await stack.settle()
+
+
+async def test_kinds_that_nobody_knows_cost_a_stream_and_no_pod(api: Api, tmp_path: Path) -> None:
+    await api.create_nodes(5)
+    ports = Ports()
+    async with Spoiler(f"127.0.0.1:{ports.binder}") as proxy:
+        settings = StackSettings(ports=ports, binder_address=proxy.address)
+        async with Stack(tmp_path, api.plane.kubeconfig, settings) as stack:
+            await api.all(api.create_pod(f"a-{i}") for i in range(40))
+            await all_bound(api, 40)
+            assert not proxy.left
+            logged = lines_of(stack, "dispatcher", "shard-1", "shard-2")
+            for words in (
+                "VerdictBatch.kind holds 99",
+                "OutcomeBatch.kind holds 99",
+                "FollowBatch.kind holds 99",
+            ):
+                assert len([line for line in logged if words in line]) == 1, (words, logged)
+            assert not [line for line in logged if "Traceback" in line]
+            for name, role in stack.supervisor.roles.items():
+                assert role.starts == 1, name
+            await stack.settle()
 
 
 async def test_random_messages_change_nothing(api: Api, tmp_path: Path) -> None:
