@@ -13,15 +13,15 @@ pods of that name on it, whatever its uid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stretto.model.shape import PodTerm, Shape
+from binder.pod_labels import Labels, PodLabels
+from stretto.model.shape import Shape
 from stretto.model.unit import NodeId, Version
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import (
-    ANTI_AFFINITY_TERM,
     API_SERVED,
     LABEL_KEYS,
     NAMESPACE,
@@ -31,7 +31,6 @@ from stretto.snapshot.delta import (
     ObjectRow,
     encode_label_keys,
     encode_labels,
-    encode_term,
 )
 from stretto.snapshot.pod_records import PREEMPTED
 
@@ -64,6 +63,8 @@ class PodFacts(NamedTuple):
     """status.startTime in seconds since 1970; 0: not started."""
     flags: int = 0
     """See :mod:`stretto.snapshot.pod_records`."""
+    labels: Labels | None = None
+    """All of them; None: not known."""
 
 
 NO_FACTS = PodFacts("", "")
@@ -81,7 +82,11 @@ class Cluster:
         """By pod uid."""
         self.facts: dict[str, PodFacts] = {}
         """By pod uid, of pods that are or may soon be on a node."""
-        self.label_keys: tuple[str, ...] = ()
+        self.stale: set[str] = set()
+        """Pods of ours whose labels under the newest keys are not known before the watch shows
+        them."""
+        self._labels = PodLabels()
+        self._labels_grown = False
         self._sequence = 0
         self._delta = self._open()
         self._closed: list[Delta] = []
@@ -91,8 +96,6 @@ class Cluster:
         self._shape_ids: dict[bytes, int] = {}
         self._payloads: dict[tuple[str, str], bytes] = {}
         """What :meth:`object_seen` was told last, by (kind, key)."""
-        self._terms: dict[str, tuple[PodTerm, int]] = {}
-        """Required anti-affinity terms of placed pods by digest, with how many pods have them."""
         self._waiting: dict[str, dict[str, Shape]] = {}
         """Pods bound to a node name that is not known: name → uid → shape."""
         self._waits_for: dict[str, str] = {}
@@ -121,6 +124,11 @@ class Cluster:
     def next_sequence(self) -> int:
         """The step that contains everything that has happened, closed or not."""
         return self._sequence if self._delta.empty else self._sequence + 1
+
+    @property
+    def label_keys(self) -> tuple[str, ...]:
+        """Sorted keys of the labels that some selector reads."""
+        return self._labels.keys
 
     def shape(self, shape_id: int) -> Shape:
         """A shape by its number in the log."""
@@ -180,7 +188,7 @@ class Cluster:
     # --------------------------------------------------------------------------------------- pods
     def place(self, uid: str, *, shape: Shape, node_uid: str) -> bool:
         """A pod is on a node; False if it was there with this shape already."""
-        shape_id = self._shape_id(shape)
+        shape_id = self._shape_id(self._projected(uid, shape))
         row = self.pods.get(uid)
         if row is not None:
             if row.shape_id == shape_id and row.node_uid == node_uid:
@@ -195,9 +203,34 @@ class Cluster:
             shape_id=shape_id, node_id=entry.node_id, uid=uid, start_s=facts.start_s,
             flags=facts.flags,
         )  # fmt: skip
-        for term in shape.anti_affinity:
-            self._count_term(term, 1)
         return True
+
+    def _projected(self, uid: str, shape: Shape) -> Shape:
+        """The shape with the labels that count now, as far as they are known."""
+        self.read_labels(shape.reads)
+        if shape.label_keys == self.label_keys:
+            self.stale.discard(uid)
+            return shape
+        labels = self.facts.get(uid, NO_FACTS).labels
+        if labels is None:
+            self.stale.add(uid)
+            return shape
+        self.stale.discard(uid)
+        return self._labels.project(shape, labels)
+
+    def read_labels(self, keys: Iterable[str]) -> None:
+        """Some selector reads these labels: if they are new, every pod is shown with them from
+        this step on."""
+        if self._labels.read(keys):
+            self._labels_grown = True
+            self._object(LABEL_KEYS, "", encode_label_keys(self.label_keys))
+
+    def _reproject(self) -> None:
+        self._labels_grown = False
+        for uid, row in list(self.pods.items()):
+            shape = self.shape(row.shape_id)
+            if shape.label_keys != self.label_keys:
+                self.place(uid, shape=shape, node_uid=row.node_uid)
 
     def describe(self, uid: str, facts: PodFacts) -> None:
         """A pod has this name, start time and flags now; :meth:`forget` when it is gone."""
@@ -209,7 +242,9 @@ class Cluster:
             return
         self.facts[uid] = facts
         row = self.pods.get(uid)
-        if row is not None and (old or NO_FACTS)[2:] != facts[2:]:
+        if uid in self.stale and row is not None:
+            self.place(uid, shape=self.shape(row.shape_id), node_uid=row.node_uid)
+        elif row is not None and (old or NO_FACTS)[2:4] != facts[2:4]:
             self._delta.add_pod(
                 shape_id=row.shape_id, node_id=self.nodes[row.node_uid].node_id, uid=uid, sign=0,
                 start_s=facts.start_s, flags=facts.flags,
@@ -240,8 +275,7 @@ class Cluster:
         entry = self.nodes[row.node_uid]
         entry.pods.remove(uid)
         self._delta.add_pod(shape_id=row.shape_id, node_id=entry.node_id, uid=uid, sign=-1)
-        for term in self.shape(row.shape_id).anti_affinity:
-            self._count_term(term, -1)
+        self.stale.discard(uid)
         return True
 
     def _stop_waiting(self, uid: str) -> None:
@@ -288,35 +322,11 @@ class Cluster:
         row = ObjectRow(kind, key, version, payload or b"", removed=payload is None)
         self._delta.objects.append(row)
 
-    def _count_term(self, term: PodTerm, sign: int) -> None:
-        payload = encode_term(term)
-        key = payload.hex()
-        count = self._terms.get(key, (term, 0))[1] + sign
-        assert count >= 0, "a term is counted down more often than up"
-        if count == 0:
-            del self._terms[key]
-            self._object(ANTI_AFFINITY_TERM, key, None)
-        else:
-            if count == 1 and sign > 0:
-                self._object(ANTI_AFFINITY_TERM, key, payload)
-            self._terms[key] = (term, count)
-        if count == (1 if sign > 0 else 0):
-            self._publish_label_keys()
-
-    def _publish_label_keys(self) -> None:
-        keys = {
-            requirement.key
-            for term, _ in self._terms.values()
-            for requirement in term.selector or ()
-        }
-        ordered = tuple(sorted(keys))
-        if ordered != self.label_keys:
-            self.label_keys = ordered
-            self._object(LABEL_KEYS, "", encode_label_keys(ordered))
-
     # ----------------------------------------------------------------------------------- the log
     def flush(self) -> Delta | None:
         """Close the open step and apply it; None if nothing changed."""
+        if self._labels_grown:
+            self._reproject()
         closed: Delta | None = None
         if not self._delta.empty:
             closed = self._delta
@@ -343,4 +353,8 @@ class Cluster:
         waiting = {uid: name for name, pods in self._waiting.items() for uid in pods}
         assert waiting == self._waits_for
         assert not waiting.keys() & self.pods.keys()
+        for uid, row in self.pods.items():
+            current = self.shape(row.shape_id).label_keys == self.label_keys
+            assert current or uid in self.stale or self._labels_grown, f"labels of {uid} are old"
+        assert self.stale <= self.pods.keys()
         assert not self._waiting.keys() & self._uid_of_name.keys()

@@ -199,7 +199,7 @@ class Committer:
         """The answer that follows from the shapes alone."""
         keys = self.cluster.label_keys
         for shape in incoming.shapes:
-            if shape.label_keys != keys:
+            if shape.label_keys != keys or (shape.reads and self.cluster.stale):
                 return self._verdict(incoming, VerdictKind.CONFLICT, Cause.LABEL_KEYS)
             try:
                 refusal = self.kernel.refusal(shape)

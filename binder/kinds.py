@@ -7,13 +7,23 @@ kind belongs to an API that not every server serves: it is looked for again now 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from stretto.model import device_rows
 from stretto.model.devices import CLAIM, CLASS, SLICE, TAINT_RULE, encode_row
 from stretto.model.groups import LEGACY_GROUPS, POD_GROUP, PodGroup, encode_group, group_row_of
+from stretto.snapshot.workloads import (
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    SERVICE,
+    STATEFUL_SET,
+    Workload,
+    decode_selector,
+    encode_selector,
+    workload_row_of,
+)
 
 DEVICE_API = "resource.k8s.io/v1"
 DEVICE_RESOURCES = {
@@ -41,6 +51,8 @@ class ObjectKind:
     key_suffix: str = ""
     """Tells kinds apart that share rows."""
     optional: bool = False
+    label_keys: Callable[[bytes], Iterable[str]] | None = None
+    """From a payload: the labels of pods that the object's selector reads."""
 
     @property
     def root(self) -> str:
@@ -70,7 +82,23 @@ def _devices(kind: str, resource: str) -> ObjectKind:
     )
 
 
+def _workload(kind: str, *, api: str, resource: str) -> ObjectKind:
+    """A kind whose selectors make default spread constraints."""
+    return ObjectKind(
+        kind=kind,
+        api=api,
+        resource=resource,
+        decode=Workload,
+        payload=lambda workload: encode_selector(workload_row_of(kind, workload)),
+        label_keys=lambda payload: (r.key for r in decode_selector(payload)),
+    )
+
+
 KINDS: tuple[ObjectKind, ...] = (
+    _workload(SERVICE, api="v1", resource="services"),
+    _workload(REPLICATION_CONTROLLER, api="v1", resource="replicationcontrollers"),
+    _workload(REPLICA_SET, api="apps/v1", resource="replicasets"),
+    _workload(STATEFUL_SET, api="apps/v1", resource="statefulsets"),
     ObjectKind(
         kind=POD_GROUP,
         api="scheduling.k8s.io/v1beta1",

@@ -257,7 +257,10 @@ class Machine:
     def _bound(self, binding: Binding) -> None:
         """It is known to be on its node; the node may have left or been replaced meanwhile."""
         old = binding.reservation
-        self.cluster.bound_to(binding.uid, shape=old.shape, node_name=old.node_name)
+        row = self.cluster.pods.get(binding.uid)
+        # Selectors may read more labels by now than when it was reserved.
+        shape = old.shape if row is None else self.cluster.shape(row.shape_id)
+        self.cluster.bound_to(binding.uid, shape=shape, node_name=old.node_name)
         node_uid = self.cluster.node_uid_of(old.node_name)
         if node_uid in ("", old.node_uid):
             self.ops.append(LedgerOp.bound(binding.uid))

@@ -107,4 +107,6 @@ class ObjectWatch:
                 payload = kind.payload(event.new)
             except OperatorError as error:
                 logger.warning("%s %s is taken for absent: %s", kind.kind, key, error)
+        if payload is not None and kind.label_keys is not None:
+            self._cluster.read_labels(kind.label_keys(payload))
         self._cluster.object_seen(kind.kind, key, payload)

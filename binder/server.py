@@ -276,6 +276,7 @@ class BinderServer:
     def _asked(self, parts: Parts, request: OutcomeRequest, answers: list[OwnedSet]) -> None:
         machine = parts.machine
         machine.acknowledge(request.acknowledged)
+        machine.cluster.read_labels(request.label_keys)
         for uid in request.withdraw:
             binding = machine.withdraw(uid)
             if binding is not None:

@@ -15,6 +15,7 @@ from binder.cluster import PodFacts
 from binder.kinds import KINDS
 from binder.machine import Machine
 from binder.object_watches import ObjectWatch
+from binder.pod_labels import Labels
 from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 MAX_SILENCE_S = 75.0
 """A little more than the silence after which a reflector takes its connection for broken."""
+LABEL_SETS = 16_384
+"""Different label sets remembered."""
 BOUND_PODS = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -53,6 +56,8 @@ class Watches:
         self._changed = changed
         self._resolve = resolve
         self._maker = ShapeMaker()
+        self._label_sets: dict[Labels, Labels] = {}
+        """Equal label sets share memory."""
         self.bound_names: dict[str, tuple[str, str]] | None = {}
         """Uid → (namespace, name) of bound pods until the Binder has opened; None after."""
         self.begin = asyncio.Event()
@@ -157,7 +162,16 @@ class Watches:
                 return
         if self._unreadable:
             self._thaw(uid)
-        self._machine.pod_seen(uid, node_name=node_name, shape=shape, facts=facts_of(pod))
+        self._machine.pod_seen(uid, node_name=node_name, shape=shape, facts=self._facts(pod))
+
+    def _facts(self, pod: Pod) -> PodFacts:
+        meta = pod.metadata
+        labels = tuple(sorted(meta.labels.items())) if meta.labels else ()
+        shared = self._label_sets.setdefault(labels, labels)
+        if len(self._label_sets) > LABEL_SETS:
+            self._label_sets.clear()
+        start_s = seconds_of(pod.status.start_time)
+        return PodFacts(meta.namespace, meta.name, start_s, flags_of(pod), shared)
 
     def _pod_gone(self, uid: str) -> None:
         self._thaw(uid)
@@ -185,9 +199,3 @@ class Watches:
         elif event.new is not None:
             labels = event.new.metadata.labels or {}
             self._machine.cluster.namespace_seen(event.name, labels)
-
-
-def facts_of(pod: Pod) -> PodFacts:
-    """What preemption must know of a pod."""
-    meta = pod.metadata
-    return PodFacts(meta.namespace, meta.name, seconds_of(pod.status.start_time), flags_of(pod))

@@ -60,7 +60,6 @@ class Core:
         self._audit = audit
         self._scheduled: asyncio.TimerHandle | None = None
         self._acknowledged = (0, 0)
-        self._named: set[str] = set()
 
     def now(self) -> float:
         """Monotonic seconds, the machine's time."""
@@ -85,7 +84,12 @@ class Core:
             sinks.to_shard(send)
         acknowledged = self.machine.acknowledged
         requests = self.machine.requests()
-        if requests.withdraw or requests.ask or acknowledged != self._acknowledged:
+        if (
+            requests.withdraw
+            or requests.ask
+            or requests.label_keys
+            or acknowledged != self._acknowledged
+        ):
             self._acknowledged = acknowledged
             sinks.to_binder(requests)
         orders = self.machine.patches(now)
@@ -102,13 +106,6 @@ class Core:
             now = self.ticked_at = self._clock()
             self.machine.tick(now)
             self.pump()
-            self._name_soft()
             if self._audit and now - audited >= AUDIT_S:
                 audited = now
                 self.machine.validate()
-
-    def _name_soft(self) -> None:
-        """Name each soft constraint that is not obeyed once."""
-        for name in self.machine.statistics.unbuilt_soft.keys() - self._named:
-            self._named.add(name)
-            log.warning("pods ask for %s, which this release does not obey (it is soft)", name)

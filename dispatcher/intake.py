@@ -110,10 +110,6 @@ class Intake:
         self._pods.insert(record)
         if seen.shape is not None and seen.shape.label_keys != self._shapes.label_keys:
             self._reshape(record, self._shapes.project(record), now)
-        if seen.shape is not None and seen.shape.unbuilt_soft:
-            for name in seen.shape.unbuilt_soft:
-                count = self._statistics.unbuilt_soft.get(name, 0)
-                self._statistics.unbuilt_soft[name] = count + 1
         if seen.group:
             self._groups.join(record, seen.group)
         if seen.gated:

@@ -50,6 +50,8 @@ class Requests(msgspec.Struct, frozen=True):
     withdraw: list[str]
     ask: list[str]
     acknowledged: int
+    label_keys: tuple[str, ...] = ()
+    """All that selectors of pending pods read, if there are new ones."""
 
 
 WHOLE_UNIT = (OutcomeKind.CONFLICT, OutcomeKind.GONE, OutcomeKind.REFUSED)
@@ -266,10 +268,15 @@ class Machine:
             withdraw=self.intake.withdrawals,
             ask=self.intake.asks,
             acknowledged=self.acknowledged[1],
+            label_keys=self.shapes.take_wanted(),
         )
         self.intake.withdrawals = []
         self.intake.asks = []
         return requests
+
+    def wanted_keys(self) -> tuple[str, ...]:
+        """Label keys that the Binder must show, for a Binder that has heard nothing yet."""
+        return tuple(sorted(self.shapes.wanted_keys))
 
     # -------------------------------------------------------------------------- conditions and time
 
@@ -363,4 +370,5 @@ _MODE_STATES = {
     Mode.BACKOFF: State.BACKOFF,
     Mode.PROBING: State.BACKOFF,
     Mode.REFUSED: State.REFUSED,
+    Mode.UNREAD: State.ACTIVE,
 }

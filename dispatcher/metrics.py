@@ -154,12 +154,6 @@ class DispatcherCollector(Collector):
         yield _labelled(
             "stretto_condition_patches", "Condition patches.", "result", statistics.patches
         )
-        yield _labelled(
-            "stretto_soft_constraints_not_obeyed",
-            "Pods seen with a soft constraint that this release does not obey.",
-            "plugin",
-            statistics.unbuilt_soft,
-        )
 
     def _durations(self) -> Iterator[Metric]:
         statistics = self._machine.statistics

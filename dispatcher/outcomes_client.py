@@ -37,6 +37,7 @@ class OutcomesClient:
         self.dialer = Dialer(target, security=security, rng=rng)
         self._withdraw: list[str] = []
         self._ask: list[str] = []
+        self._label_keys: tuple[str, ...] = ()
         self._some = asyncio.Event()
         self._binder_epoch = 0
 
@@ -44,6 +45,7 @@ class OutcomesClient:
         """Tell the Binder with the next message."""
         self._withdraw += requests.withdraw
         self._ask += requests.ask
+        self._label_keys = requests.label_keys or self._label_keys
         self._some.set()
 
     async def run(self) -> None:
@@ -73,10 +75,10 @@ class OutcomesClient:
         while True:
             await self._some.wait()
             self._some.clear()
-            withdraw, ask = self._withdraw, self._ask
-            self._withdraw, self._ask = [], []
+            withdraw, ask, keys = self._withdraw, self._ask, self._label_keys
+            self._withdraw, self._ask, self._label_keys = [], [], ()
             try:
-                await stream.send(self._request(withdraw, ask))
+                await stream.send(self._request(withdraw, ask, keys))
             except RpcError:
                 self._withdraw = withdraw + self._withdraw
                 self._some.set()
@@ -109,9 +111,12 @@ class OutcomesClient:
             dispatcher_epoch=self._core.machine.epoch,
             dispatcher=self._name,
             profiles=self._profiles,
+            label_keys=list(self._core.machine.wanted_keys()),
         )
 
-    def _request(self, withdraw: list[str], ask: list[str]) -> OutcomeRequest:
+    def _request(
+        self, withdraw: list[str], ask: list[str], label_keys: tuple[str, ...]
+    ) -> OutcomeRequest:
         epoch, index = self._core.machine.acknowledged
         return OutcomeRequest(
             dispatcher_epoch=self._core.machine.epoch,
@@ -119,4 +124,5 @@ class OutcomesClient:
             acknowledged=index if epoch == self._binder_epoch else 0,
             withdraw=withdraw,
             ask=ask,
+            label_keys=list(label_keys),
         )

@@ -255,6 +255,8 @@ class Queue:
         if record.place is not Place.WAITING:
             self._pods.move(record, Place.WAITING, now)
             shape.return_to_line(record)
+        if shape.mode is Mode.UNREAD:
+            return False  # it was decided under labels that do not count any more
         if shape.mode is Mode.PARKED:
             if version > shape.decided_at:
                 shape.decided_at = version

@@ -21,7 +21,7 @@ import msgspec
 
 from dispatcher.pods import NO_VERSION, Condition, PodRecord
 from stretto.model.diagnosis import Diagnosis
-from stretto.model.shape import Shape
+from stretto.model.shape import LABEL_KEYS_LIMIT, Shape
 from stretto.model.unit import PodUid
 
 GROUP_LINE = b"group:"
@@ -41,6 +41,9 @@ class Mode(enum.IntEnum):
     """A few (``allowance``), to find out whether the shape fits again."""
     REFUSED = 4
     """Never, as long as the pods are as they are."""
+    UNREAD = 5
+    """None: its selectors read labels that the log does not show yet. The Binder is asked for them;
+    when they come, every pod gets another shape."""
 
 
 class ShapeRecord:
@@ -70,12 +73,20 @@ class ShapeRecord:
         "until",
     )
 
-    def __init__(self, *, number: int, key: bytes, shape: Shape | None, refusal: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        number: int,
+        key: bytes,
+        shape: Shape | None,
+        refusal: str = "",
+        unread: bool = False,
+    ) -> None:
         self.number = number
         self.key = key
         self.shape = shape
         self.priority = 0 if shape is None else shape.priority
-        self.mode = Mode.REFUSED if refusal else Mode.OPEN
+        self.mode = Mode.REFUSED if refusal else Mode.UNREAD if unread else Mode.OPEN
         self.refs = 0
         self.line: OrderedDict[PodUid, PodRecord] = OrderedDict()
         """In order of age."""
@@ -175,6 +186,11 @@ class ShapeTable:
         self.by_key: dict[bytes, ShapeRecord] = {}
         self.by_number: dict[int, ShapeRecord] = {}
         self.label_keys: tuple[str, ...] = ()
+        """What the Binder's log shows of pods; sorted."""
+        self.wanted_keys: set[str] = set()
+        """What selectors of pending pods read, or did since we started."""
+        self._asked_keys = 0
+        """How many of them the Binder was asked for."""
         self.dropped: list[int] = []
         """Numbers that mean nothing any more, for those who remember what they told whom."""
         self._idle: OrderedDict[int, ShapeRecord] = OrderedDict()
@@ -188,9 +204,19 @@ class ShapeTable:
         key = shape.digest
         record = self.by_key.get(key)
         if record is None:
-            refusal = unbuilt_text(shape.unbuilt_hard) if shape.unbuilt_hard else ""
-            record = self._new(key=key, shape=shape, refusal=refusal)
+            record = self._new(key=key, shape=shape, refusal=self._refusal(shape))
         return record
+
+    def _refusal(self, shape: Shape) -> str:
+        if shape.unbuilt_hard:
+            return unbuilt_text(shape.unbuilt_hard)
+        if len(self.wanted_keys | shape.reads) > LABEL_KEYS_LIMIT:
+            some = ", ".join(sorted(shape.reads - self.wanted_keys)[:3])
+            return (
+                f"the pod's selectors read new label keys ({some}, …) "
+                f"beyond the {LABEL_KEYS_LIMIT} that pending pods may read in all"
+            )
+        return ""
 
     def refused(self, text: str) -> ShapeRecord:
         """The record shared by pods that cannot be read for the same reason."""
@@ -208,6 +234,13 @@ class ShapeTable:
             return record
         assert record.shape is not None
         return self.intern(record.shape)
+
+    def take_wanted(self) -> tuple[str, ...]:
+        """All wanted label keys, if there are new ones since the last call."""
+        if len(self.wanted_keys) == self._asked_keys:
+            return ()
+        self._asked_keys = len(self.wanted_keys)
+        return tuple(sorted(self.wanted_keys))
 
     def hold(self, record: ShapeRecord) -> None:
         """Count one more user of a shape."""
@@ -255,7 +288,13 @@ class ShapeTable:
         return self._new(key=key, shape=shape, refusal=refusal) if record is None else record
 
     def _new(self, *, key: bytes, shape: Shape | None, refusal: str) -> ShapeRecord:
-        record = ShapeRecord(number=self._next, key=key, shape=shape, refusal=refusal)
+        unread = False
+        if shape is not None and not refusal and shape.reads:
+            self.wanted_keys |= shape.reads
+            unread = not shape.reads.issubset(self.label_keys)
+        record = ShapeRecord(
+            number=self._next, key=key, shape=shape, refusal=refusal, unread=unread
+        )
         self._next += 1
         self.by_key[key] = record
         self.by_number[record.number] = record

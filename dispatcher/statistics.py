@@ -52,8 +52,6 @@ class Statistics:
         """(queue, event) → pods that entered the queue because of the event."""
         self.conflicts: dict[str, int] = {}
         """Cause → attempts lost to it."""
-        self.unbuilt_soft: dict[str, int] = {}
-        """Soft constraint that is not obeyed → pods seen with it."""
         self.sli: dict[str, Buckets] = {}
         """Attempts ("1" … "15+") → seconds from the first queueing to the bind."""
         self.attempt_seconds: dict[str, Buckets] = {}

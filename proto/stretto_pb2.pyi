@@ -297,20 +297,22 @@ class VerdictBatch(_message.Message):
     def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., kind: _Optional[_Iterable[int]] = ..., cause: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[int]] = ..., node_count: _Optional[_Iterable[int]] = ..., binder_epoch: _Optional[int] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ...) -> None: ...
 
 class OutcomeRequest(_message.Message):
-    __slots__ = ("dispatcher_epoch", "dispatcher", "acknowledged", "withdraw", "profiles", "ask")
+    __slots__ = ("dispatcher_epoch", "dispatcher", "acknowledged", "withdraw", "profiles", "ask", "label_keys")
     DISPATCHER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DISPATCHER_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     WITHDRAW_FIELD_NUMBER: _ClassVar[int]
     PROFILES_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
+    LABEL_KEYS_FIELD_NUMBER: _ClassVar[int]
     dispatcher_epoch: int
     dispatcher: str
     acknowledged: int
     withdraw: _containers.RepeatedScalarFieldContainer[str]
     profiles: str
     ask: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, dispatcher_epoch: _Optional[int] = ..., dispatcher: _Optional[str] = ..., acknowledged: _Optional[int] = ..., withdraw: _Optional[_Iterable[str]] = ..., profiles: _Optional[str] = ..., ask: _Optional[_Iterable[str]] = ...) -> None: ...
+    label_keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, dispatcher_epoch: _Optional[int] = ..., dispatcher: _Optional[str] = ..., acknowledged: _Optional[int] = ..., withdraw: _Optional[_Iterable[str]] = ..., profiles: _Optional[str] = ..., ask: _Optional[_Iterable[str]] = ..., label_keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OutcomeBatch(_message.Message):
     __slots__ = ("binder_epoch", "first_index", "unit_id", "attempt", "dispatcher_epoch", "kind", "cause", "sequence", "node", "shard", "detail", "resource_version", "member_uid", "member_count", "owned", "not_leader")

@@ -40,10 +40,9 @@ from stretto.snapshot.workloads import Workload, encode_selector, workload_row_o
 def _workload(kind: str) -> Callable[[bytes], ObjectRow]:
     def row(raw: bytes) -> ObjectRow:
         workload = msgspec.json.decode(raw, type=Workload)
-        meta, selector = workload.metadata, workload_row_of(kind, workload)
-        payload = b"" if selector is None else encode_selector(selector)
-        key = f"{meta.namespace}/{meta.name}"
-        return ObjectRow(kind, key, payload=payload, removed=selector is None)
+        meta = workload.metadata
+        payload = encode_selector(workload_row_of(kind, workload))
+        return ObjectRow(kind, f"{meta.namespace}/{meta.name}", payload=payload)
 
     return row
 

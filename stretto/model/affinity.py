@@ -111,8 +111,6 @@ class Affinity(msgspec.Struct, frozen=True):
     anti_affinity: tuple[PodTerm, ...] = ()
     preferred_affinity: tuple[WeightedPodTerm, ...] = ()
     preferred_anti_affinity: tuple[WeightedPodTerm, ...] = ()
-    hard: tuple[str, ...] = ()
-    soft: tuple[str, ...] = ()
 
 
 def decoded(raw: Raw, kind: type[T], *, where: str) -> T | None:
@@ -188,17 +186,6 @@ def _spread(raw: _Spread, labels: Mapping[str, str], *, where: str) -> SpreadCon
     )
 
 
-def spread_names(
-    constraints: Iterable[SpreadConstraint],
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of (hard, soft) spread constraints for people."""
-    hard = {each.hard for each in constraints}
-    return (
-        ("PodTopologySpread: DoNotSchedule constraint",) if True in hard else (),
-        ("PodTopologySpread: ScheduleAnyway constraint",) if False in hard else (),
-    )
-
-
 def affinity_of(raw: Raw, *, namespace: str) -> Affinity:
     """spec.affinity of a pod in a namespace.
 
@@ -209,16 +196,6 @@ def affinity_of(raw: Raw, *, namespace: str) -> Affinity:
     if found is None:
         return Affinity()
     node = found.node_affinity or _NodeAffinity()
-    hard: list[str] = []
-    soft: list[str] = []
-    for kind, terms in (
-        ("affinity", found.pod_affinity),
-        ("anti-affinity", found.pod_anti_affinity),
-    ):
-        if terms is not None and terms.required:
-            hard.append(f"InterPodAffinity: required pod {kind}")
-        if terms is not None and terms.preferred:
-            soft.append(f"InterPodAffinity: preferred pod {kind}")
     together = found.pod_affinity or _PodAffinity()
     apart = found.pod_anti_affinity or _PodAffinity()
     return Affinity(
@@ -230,8 +207,6 @@ def affinity_of(raw: Raw, *, namespace: str) -> Affinity:
         anti_affinity=_pod_terms(apart, namespace, where="spec.affinity.podAntiAffinity"),
         preferred_affinity=_weighted(together, namespace, where="spec.affinity.podAffinity"),
         preferred_anti_affinity=_weighted(apart, namespace, where="spec.affinity.podAntiAffinity"),
-        hard=tuple(hard),
-        soft=tuple(soft),
     )
 
 

@@ -13,6 +13,9 @@ from functools import cached_property
 
 import msgspec
 
+LABEL_KEYS_LIMIT = 1000
+"""Label keys that selectors may read in all: each counts for every pod of the cluster."""
+
 
 class Toleration(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One toleration, defaults applied (operator Equal, empty effect = every effect)."""
@@ -172,8 +175,6 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     unbuilt_hard: tuple[str, ...] = ()
     """Hard constraints present in the pod that no plugin of this release checks, named for the
     condition."""
-    unbuilt_soft: tuple[str, ...] = ()
-    """Soft ones; counted, named once in the log, not obeyed."""
     terminating: bool = False
     """On a node and being deleted: topology spread does not count it any more."""
     affinity: tuple[PodTerm, ...] = ()
@@ -197,6 +198,11 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
         )
         found = (*(term.selector for term in terms), *(each.selector for each in self.spread))
         return tuple(selector for selector in found if selector)
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The label keys of other pods that its selectors read."""
+        return frozenset(r.key for selector in self.selectors for r in selector)
 
     group: str = ""
     """namespace/name of the pod group; members of one are placed together."""

@@ -24,7 +24,6 @@ from stretto.model.affinity import (
     decoded,
     host_ports_of,
     node_selector_of,
-    spread_names,
     spread_of,
     tolerations_of,
 )
@@ -212,7 +211,6 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
     affinity = affinity_of(spec.affinity, namespace=namespace)
     labels = pod.metadata.labels or {}
     spread = spread_of(spec.topology_spread_constraints, labels=labels)
-    hard_spread, soft_spread = spread_names(spread)
     images, image_containers = _images(spec)
     claims, disks = volumes_of(pod)
     device_claims, claim_problem, owner = device_claims_of(pod)
@@ -239,8 +237,7 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
         anti_affinity=affinity.anti_affinity,
         claims=claims,
         disks=disks,
-        unbuilt_hard=affinity.hard + hard_spread + _hard(spec, claims, disks),
-        unbuilt_soft=affinity.soft + soft_spread,
+        unbuilt_hard=_hard(spec, claims, disks),
         terminating=placed and pod.metadata.deletion_timestamp is not None,
         affinity=affinity.affinity,
         preferred_affinity=affinity.preferred_affinity,

@@ -24,7 +24,7 @@ from stretto.placement.postfilter import PostFilterResult
 from stretto.placement.postfilters import post_filter, with_dry_run
 from stretto.placement.preemption import Preemption
 from stretto.placement.profiles import Profiles
-from stretto.placement.refusal import Refusals
+from stretto.placement.refusal import refusal_of
 from stretto.placement.selection import Ranking, own_table
 from stretto.placement.static_part import StaticPart, static_key
 from stretto.placement.victims import Victims
@@ -67,7 +67,6 @@ class Kernel:
         self._sizes: dict[bytes, int] = {}
         self._bytes = 0
         self._static: dict[tuple[object, ...], StaticPart] = {}
-        self._refusals = Refusals(snapshot)
         self._counters = Counters()
         self._preemption = Preemption(snapshot)
         snapshot.assumer = self
@@ -307,12 +306,7 @@ class Kernel:
 
     def refusal(self, shape: Shape) -> str:
         """'' or the sentence that names a hard constraint on the shape that is not built."""
-        return self._refusals.of(shape, self._profiles.get(shape.profile))
-
-    def unbuilt_soft(self, shape: Shape) -> tuple[str, ...]:
-        """Soft constraints of the shape that are not obeyed; to be counted and named once in the
-        log."""
-        return shape.unbuilt_soft
+        return refusal_of(shape, self._profiles.get(shape.profile))
 
     def statistics(self) -> dict[str, int]:
         """Counts since the start, and what is kept now."""

@@ -69,9 +69,6 @@ class Profile:
     unbuilt_filters: tuple[str, ...] = ()
     """Enabled filter plugins that this release does not have."""
     unbuilt_scorers: tuple[str, ...] = ()
-    unbuilt_hard: tuple[str, ...] = ()
-    """Hard constraints that the configuration itself adds and that are not built: refuse its
-    pods."""
 
     def basis(self, shape: Shape, snapshot: Snapshot) -> tuple[object, ...]:
         """What plugins make filters and scorers of a shape from; see ``Plugin.basis``."""
@@ -159,8 +156,6 @@ def _profile(
         fields.get("pluginConfig"), where=f"{where}.pluginConfig", ignored=ignored
     )
     made = _plugins(arguments, gates=gates)
-    spread = made["PodTopologySpread"]
-    assert isinstance(spread, PodTopologySpread)
     return Profile(
         name=name,
         filters=tuple(made[n] for n in filters if n in BUILT),
@@ -171,7 +166,6 @@ def _profile(
         preemption=arguments.preemption,
         unbuilt_filters=tuple(n for n in filters if n not in BUILT),
         unbuilt_scorers=tuple(w.name for w in scorers if w.name not in BUILT),
-        unbuilt_hard=spread.hard_defaults if "PodTopologySpread" in filters else (),
     )
 
 

@@ -154,6 +154,9 @@ class OutcomeRequest:
     """Pod uids whose owner the dispatcher wants to know (after a relist)."""
     profiles: str = DEFAULT_DIGEST
     """First message: digest of the configuration."""
+    label_keys: list[str] = field(default_factory=list)
+    """Every label key that selectors of pending pods read, when there are new ones; the log has to
+    show them (LabelKeys) before those pods are decided."""
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ def encode_outcome_request(message: OutcomeRequest) -> bytes:
         withdraw=message.withdraw,
         ask=message.ask,
         profiles=message.profiles,
+        label_keys=message.label_keys,
     ).SerializeToString()
 
 
@@ -49,6 +50,7 @@ def decode_outcome_request(data: bytes) -> OutcomeRequest:
         withdraw=list(wire.withdraw),
         ask=list(wire.ask),
         profiles=wire.profiles or DEFAULT_DIGEST,
+        label_keys=list(wire.label_keys),
     )
 
 

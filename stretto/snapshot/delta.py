@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stretto.model.shape import PodTerm, Shape
+from stretto.model.shape import Shape
 
 LABEL_KEYS = "LabelKeys"
 """Object kind; key "": the sorted label keys that live selectors read."""
@@ -18,9 +18,6 @@ API_SERVED = "ApiServed"
 """Object kind; key: group/version of an optional API that the API server serves; no payload."""
 NAMESPACE = "Namespace"
 """Object kind; key: the namespace's name, payload: its labels."""
-ANTI_AFFINITY_TERM = "AntiAffinityTerm"
-"""Object kind; key: a digest in hex, payload: a required anti-affinity term of a bound or reserved
-pod."""
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -137,7 +134,6 @@ class Delta:
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _row_decoder = msgspec.msgpack.Decoder(NodeRow)
-_term_decoder = msgspec.msgpack.Decoder(PodTerm)
 _labels_decoder = msgspec.msgpack.Decoder(dict[str, str])
 _keys_decoder = msgspec.msgpack.Decoder(tuple[str, ...])
 
@@ -149,16 +145,6 @@ def decode_node_row(data: bytes) -> NodeRow:
         msgspec.ValidationError: the bytes are not a node row.
     """
     return _row_decoder.decode(data)
-
-
-def encode_term(term: PodTerm) -> bytes:
-    """Payload of an AntiAffinityTerm object; its namespaces are resolved already."""
-    return _encoder.encode(term)
-
-
-def decode_term(payload: bytes) -> PodTerm:
-    """Read the payload of an AntiAffinityTerm object."""
-    return _term_decoder.decode(payload)
 
 
 def encode_labels(labels: dict[str, str]) -> bytes:

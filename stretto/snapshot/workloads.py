@@ -40,22 +40,23 @@ class WorkloadError(OperatorError, ValueError):
     """A selector that cannot be read; names the object."""
 
 
-def workload_row_of(kind: str, workload: Workload) -> tuple[Requirement, ...] | None:
-    """The selector of a Service or controller; None if it selects nothing.
+def workload_row_of(kind: str, workload: Workload) -> tuple[Requirement, ...]:
+    """The selector of a Service or controller; () if it selects nothing, or anything: neither adds
+    a requirement.
 
     Raises:
         WorkloadError: the selector is not one.
     """
     raw = workload.spec.selector
     if not raw:
-        return None
+        return ()
     try:
         if kind in _PLAIN:
             labels = msgspec.json.decode(raw, type=dict[str, str] | None)
             selector = None if labels is None else RawSelector(match_labels=labels)
         else:
             selector = msgspec.json.decode(raw, type=RawSelector | None)
-        return requirements_of(selector)
+        return requirements_of(selector) or ()
     except (msgspec.DecodeError, ValueError) as error:
         meta = workload.metadata
         raise WorkloadError(f"{kind} {meta.namespace}/{meta.name}: selector: {error}") from None

@@ -8,13 +8,16 @@ from.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections import deque
 from dataclasses import dataclass, field
 
 from binder.bindings import Action, ActionKind, Binding, Read, Stage
+from binder.cluster import PodFacts
 from binder.commit import Batch, Incoming, Settled
 from binder.machine import Effects, Machine
+from binder.pod_labels import Labels
 from stretto.ledger.twin import LedgerTwin
 from stretto.ledger.types import LedgerOp, ReserveReply
 from stretto.model.shape import Shape
@@ -51,11 +54,19 @@ def shape_of(cpu: int = 1000, *, priority: int = 0, **fields: object) -> Shape:
 
 
 def node_of(
-    name: str, *, uid: str = "", cpu: int = 4000, pods: int = 10, taints: tuple[Taint, ...] = ()
+    name: str,
+    *,
+    uid: str = "",
+    cpu: int = 4000,
+    pods: int = 10,
+    taints: tuple[Taint, ...] = (),
+    labels: Labels = (),
 ) -> NodeRow:
     """A node with some room."""
     room = (("cpu", cpu), ("pods", pods))
-    return NodeRow(name=name, uid=uid or f"{name}-uid", allocatable=room, taints=taints)
+    return NodeRow(
+        name=name, uid=uid or f"{name}-uid", allocatable=room, taints=taints, labels=labels
+    )
 
 
 @dataclass
@@ -68,6 +79,8 @@ class ApiPod:
     shape: Shape
     node: str = ""
     foreign: bool = False
+    labels: Labels = ()
+    """All of them; the shape has those under its label keys."""
 
 
 class Fate(enum.Enum):
@@ -108,12 +121,12 @@ class Api:
     """Uid → nodes of its successful binds."""
     made: int = 0
 
-    def create(self, name: str, shape: Shape) -> ApiPod:
+    def create(self, name: str, shape: Shape, *, labels: Labels = ()) -> ApiPod:
         """A new pending pod."""
         assert name not in self.pods
         self.made += 1
         self.version += 1
-        pod = self.pods[name] = ApiPod(f"u{self.made}", name, self.version, shape)
+        pod = self.pods[name] = ApiPod(f"u{self.made}", name, self.version, shape, labels=labels)
         return pod
 
     def touch(self, pod: ApiPod, shape: Shape | None = None) -> None:
@@ -131,8 +144,7 @@ class Api:
             self._tell("gone", pod)
 
     def _tell(self, what: str, pod: ApiPod) -> None:
-        copy = ApiPod(pod.uid, pod.name, pod.version, pod.shape, pod.node, pod.foreign)
-        self.watch.append((what, copy))
+        self.watch.append((what, dataclasses.replace(pod)))
 
     def bind(self, post: Post) -> int:
         """The status that the request is answered with."""
@@ -373,7 +385,8 @@ class World:
             else:
                 whole = self.machine.needs_shape(pod.uid, pod.node)
                 shape = pod.shape if whole else None
-                self.machine.pod_seen(pod.uid, node_name=pod.node, shape=shape)
+                facts = PodFacts("default", pod.name, labels=pod.labels)
+                self.machine.pod_seen(pod.uid, node_name=pod.node, shape=shape, facts=facts)
 
     def bound(self, pod: ApiPod, node: str) -> None:
         """Propose, commit, bind, see it."""

@@ -24,6 +24,7 @@ Right = tuple[str, str, str, str]
 
 EVENTS = "events.k8s.io/events"
 LEASES = "coordination.k8s.io/leases"
+SELECTING = ("/services", "/replicationcontrollers", "apps/replicasets", "apps/statefulsets")
 EXPECTED: dict[str, set[Right]] = {
     "stretto-dispatcher": {
         ("list", "/pods", "", ""),
@@ -47,6 +48,7 @@ EXPECTED: dict[str, set[Right]] = {
             for name in DEVICE_RESOURCES.values()
             for verb in ("list", "watch")
         ),
+        *((verb, resource, "", "") for verb in ("list", "watch") for resource in SELECTING),
         ("create", "/pods/binding", "", ""),
         ("patch", "/pods/status", "", ""),
         ("create", EVENTS, "", ""),
@@ -61,7 +63,7 @@ RESOURCES = (
     "/pods", "/pods/status", "/pods/binding", "/pods/eviction", "/pods/exec", "/bindings",
     "/nodes", "/nodes/status", "/namespaces", "/secrets", "/configmaps", "/serviceaccounts",
     "/serviceaccounts/token", "/events", "/persistentvolumeclaims", EVENTS, LEASES,
-    "apps/deployments", "policy/poddisruptionbudgets",
+    "apps/deployments", *SELECTING, "policy/poddisruptionbudgets",
     "rbac.authorization.k8s.io/clusterroles",
     *(f"resource.k8s.io/{name}" for name in DEVICE_RESOURCES.values()),
     "resource.k8s.io/resourceclaims/status", "resource.k8s.io/resourceclaims/binding",

@@ -71,6 +71,16 @@ def test_a_pod_with_both_signs_was_changed(
     assert labels(source, delta) == expected
 
 
+def test_a_pod_that_changes_and_goes_in_one_step_has_left(source: EventSource) -> None:
+    delta = Delta()
+    delta.add_pod(shape_id=1, node_id=1, uid="a", sign=-1)
+    delta.add_pod(shape_id=3, node_id=1, uid="a")
+    delta.add_pod(shape_id=3, node_id=1, uid="a", sign=-1)
+    delta.add_pod(shape_id=2, node_id=1, uid="b")
+    delta.add_pod(shape_id=2, node_id=1, uid="b", sign=-1)
+    assert labels(source, delta) == ["AssignedPodDelete"]
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [

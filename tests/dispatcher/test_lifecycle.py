@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.pods import State
+from stretto.model.shape import PodTerm, Requirement
 from stretto.model.unit import Attempt, OutcomeKind
 from tests.dispatcher.brain import EPOCH, Brain, shape
 
@@ -188,10 +189,33 @@ def test_a_refused_pod_that_changes_into_a_good_one_is_dispatched() -> None:
     assert brain.units() == ["a"]
 
 
-def test_soft_constraints_that_are_not_built_are_counted() -> None:
+def test_a_pod_waits_until_the_log_shows_the_labels_that_its_selectors_read() -> None:
+    term = PodTerm("zone", ("default",), None, (Requirement("app", "In", ("x",)),))
     brain = Brain()
-    brain.pod("a", shape(unbuilt_soft=("preferred pod affinity",)))
-    assert brain.machine.statistics.unbuilt_soft == {"preferred pod affinity": 1}
+    brain.shard()
+    brain.pod("a", shape(affinity=(term,)), labels=(("app", "x"),))
+    brain.pod("b", labels=(("app", "x"),))
+    assert brain.units() == ["b"]
+    assert brain.machine.requests().label_keys == ("app",)
+    assert brain.machine.requests().label_keys == ()
+    assert brain.machine.wanted_keys() == ("app",)
+    brain.machine.validate()
+    brain.machine.label_keys(("app",), brain.now)
+    assert brain.units() == ["a"]
+    brain.machine.validate()
+
+
+def test_selectors_that_read_too_many_labels_are_refused() -> None:
+    def reading(*keys: str) -> PodTerm:
+        return PodTerm("zone", (), (), tuple(Requirement(key, "Exists") for key in keys))
+
+    brain = Brain()
+    brain.shard()
+    brain.pod("a", shape(affinity=(reading(*(f"k{n}" for n in range(1000))),)))
+    brain.pod("b", shape(affinity=(reading("more"),)))
+    assert len(brain.machine.wanted_keys()) == 1000
+    orders = {order.uid: order.condition for order in brain.machine.patches(brain.now)}
+    assert "beyond the 1000" in orders["b"].message
 
 
 def test_growing_label_keys_project_the_pods_anew() -> None:

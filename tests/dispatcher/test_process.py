@@ -229,16 +229,10 @@ async def test_a_gated_pod_and_a_deleted_one(tmp_path: Path) -> None:
 
 async def test_a_pod_that_asks_for_what_is_not_built_is_refused_by_name(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
-        spread = {
-            "maxSkew": 1,
-            "topologyKey": "zone",
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {},
-        }
-        await here.create("spread", topologySpreadConstraints=[spread])
-        condition = await eventually(lambda: here.condition("spread"))
+        await here.create("pair", workloadRef={"name": "w"})
+        condition = await eventually(lambda: here.condition("pair"))
         assert condition["reason"] == "Unschedulable"
-        assert "PodTopologySpread" in condition["message"]
+        assert "GangScheduling" in condition["message"]
 
 
 async def test_an_unreachable_api_server_is_one_clear_line(tmp_path: Path) -> None:

@@ -36,7 +36,14 @@ def node_manifest(name: str, *, cpu: str, memory: str, pods: str) -> dict[str, A
     }
 
 
-def pod_manifest(name: str, *, cpu: str = "100m", memory: str = "64Mi", **spec: Any) -> Pod:
+def pod_manifest(
+    name: str,
+    *,
+    cpu: str = "100m",
+    memory: str = "64Mi",
+    labels: dict[str, str] | None = None,
+    **spec: Any,
+) -> Pod:
     """A pod for Stretto that asks for a little."""
     container = {
         "name": "c",
@@ -46,7 +53,7 @@ def pod_manifest(name: str, *, cpu: str = "100m", memory: str = "64Mi", **spec: 
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default", "labels": labels or {}},
         "spec": {"schedulerName": "stretto", "containers": [container], **spec},
     }
 
@@ -123,10 +130,19 @@ class Api:
                 group.create_task(one(call))
 
     async def create_node(
-        self, name: str, *, cpu: str = "4", memory: str = "32Gi", pods: str = "110"
+        self,
+        name: str,
+        *,
+        cpu: str = "4",
+        memory: str = "32Gi",
+        pods: str = "110",
+        labels: dict[str, str] | None = None,
+        cordoned: bool = False,
     ) -> None:
         """Create a node and set its status, as a kubelet does."""
         manifest = node_manifest(name, cpu=cpu, memory=memory, pods=pods)
+        manifest["metadata"]["labels"] |= labels or {}
+        manifest["spec"] = {"unschedulable": cordoned}
         await self.call("POST", "/api/v1/nodes", manifest)
         status = {"status": manifest["status"]}
         await self.call("PATCH", f"/api/v1/nodes/{name}/status", status, kind=MERGE)

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.model.objects import Pod, decode_node, decode_pod
-from stretto.model.shape import HostPort, NodeTerm, PodTerm, Requirement, Toleration, decode_shape
+from stretto.model.shape import (
+    HostPort,
+    NodeTerm,
+    PodTerm,
+    Requirement,
+    SpreadConstraint,
+    Toleration,
+    decode_shape,
+)
 from stretto.model.shaping import ShapeError, ShapeMaker, normal_image_name, shape_of
 from stretto.snapshot.delta import ImageRow, Taint
 from stretto.snapshot.node_rows import NodeError, node_row_of
@@ -183,18 +191,6 @@ TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
 RESTART = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}
 HARD = [
     (
-        {"affinity": pod_affinity("podAffinity", "required", TERM)},
-        "InterPodAffinity: required pod affinity",
-    ),
-    (
-        {"affinity": pod_affinity("podAntiAffinity", "required", TERM)},
-        "InterPodAffinity: required pod anti-affinity",
-    ),
-    (
-        {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
-        "PodTopologySpread: DoNotSchedule constraint",
-    ),
-    (
         {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "x"}}]},
         'VolumeBinding: persistentVolumeClaim "x"',
     ),
@@ -232,19 +228,57 @@ def test_hard_constraints_that_are_not_built_are_named(fields: dict[str, Any], n
     assert shape_of(pod_of(container(), **fields)).unbuilt_hard == (name,)
 
 
-def test_soft_constraints_that_are_not_built_are_named() -> None:
-    shape = shape_of(
-        pod_of(
-            container(),
-            affinity=pod_affinity("podAntiAffinity", "preferred", {"weight": 1}),
-            topologySpreadConstraints=[{"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}],
+def test_spread_constraints_are_read_with_their_defaults() -> None:
+    raw = [
+        {
+            "maxSkew": 2,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+            "matchLabelKeys": ["hash", "absent"],
+            "minDomains": 3,
+            "nodeAffinityPolicy": "Ignore",
+            "nodeTaintsPolicy": "Honor",
+        },
+        {"maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "ScheduleAnyway"},
+    ]
+    pod = pod_of(
+        container(), metadata={"labels": {"hash": "7", "app": "x"}}, topologySpreadConstraints=raw
+    )
+    web, hashed = Requirement("app", "In", ("web",)), Requirement("hash", "In", ("7",))
+    shape = shape_of(pod)
+    assert shape.spread == (
+        SpreadConstraint(2, "zone", True, (web, hashed), 3, False, True),
+        SpreadConstraint(1, "host", False, None, 1, True, False),
+    )
+    assert shape.reads == {"app", "hash"}
+    other = pod_of(container(), metadata={"labels": {"hash": "8"}}, topologySpreadConstraints=raw)
+    maker = ShapeMaker()
+    assert maker.shape_of(pod) is not maker.shape_of(other)
+
+
+def test_the_controller_of_a_pod_with_constraints_of_its_own_does_not_count() -> None:
+    owner = {"kind": "ReplicaSet", "name": "web-7", "controller": True, "apiVersion": "apps/v1"}
+    owned = pod_of(container(), metadata={"ownerReferences": [owner]})
+    assert shape_of(owned).controller == ("ReplicaSet", "web-7")
+    for changed in ({"kind": "Job", "apiVersion": "batch/v1"}, {"controller": False}):
+        assert shape_of(
+            pod_of(container(), metadata={"ownerReferences": [owner | changed]})
+        ).controller == (
+            "",
+            "",
         )
+    raw = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
+    spread = pod_of(
+        container(), metadata={"ownerReferences": [owner]}, topologySpreadConstraints=raw
     )
-    assert shape.unbuilt_hard == ()
-    assert shape.unbuilt_soft == (
-        "InterPodAffinity: preferred pod anti-affinity",
-        "PodTopologySpread: ScheduleAnyway constraint",
-    )
+    assert shape_of(spread).controller == ("", "")
+
+
+def test_a_pod_that_is_being_deleted_is_another_shape_once_it_is_on_a_node() -> None:
+    pod = pod_of(container(), metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert not shape_of(pod).terminating
+    assert shape_of(pod, placed=True).terminating
 
 
 def test_anti_affinity_terms_are_resolved() -> None:

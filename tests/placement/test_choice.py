@@ -25,12 +25,13 @@ PLAIN = Shape(
 )
 
 
-def alike(nodes: int) -> Snapshot:
+def alike(nodes: int, *, zone: str = "") -> Snapshot:
     snapshot = Snapshot()
     amounts = (("cpu", 4000), ("memory", 16 * worlds.GIB), ("pods", 10))
+    labels = (("zone", zone),) if zone else ()
     delta = Delta(epoch=1, sequence=1)
     delta.nodes = [
-        NodeChange(n + 1, NodeRow(name=f"n{n}", uid=f"uid-{n}", allocatable=amounts))
+        NodeChange(n + 1, NodeRow(name=f"n{n}", uid=f"uid-{n}", labels=labels, allocatable=amounts))
         for n in range(nodes)
     ]
     snapshot.apply(delta)

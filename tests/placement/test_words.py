@@ -7,6 +7,7 @@ import pytest
 
 from stretto.model.diagnosis import as_json
 from stretto.model.shape import NodeTerm, PodTerm, Requirement, Toleration
+from stretto.model.unit import Cause
 from stretto.placement.framework import Gates
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
@@ -19,7 +20,6 @@ from stretto.snapshot.delta import (
     ObjectRow,
     Taint,
     encode_labels,
-    encode_term,
 )
 from tests.placement.test_choice import PLAIN, alike, kernel_on, named
 
@@ -92,7 +92,7 @@ def test_unbuilt_hard_constraints_are_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("term", "refused"),
+    ("term", "kept_off"),
     [
         (PodTerm("zone", ("default",), None, (Requirement("app", "In", ("web",)),)), True),
         (PodTerm("zone", ("default",), None, (Requirement("app", "NotIn", ("web",)),)), False),
@@ -104,20 +104,17 @@ def test_unbuilt_hard_constraints_are_refused_by_name():
         (PodTerm("zone", ("default",), None, (Requirement("gone", "DoesNotExist"),)), True),
     ],
 )
-def test_a_pod_that_another_pods_anti_affinity_matches_is_refused(term, refused):
-    snapshot = alike(1)
+def test_a_pods_anti_affinity_keeps_others_off_its_domain(term, kept_off):
+    snapshot = alike(1, zone="a")
     kernel = kernel_on(snapshot)
     shape = msgspec.structs.replace(PLAIN, labels=(("app", "web"),), label_keys=("app",))
-    assert kernel.refusal(shape) == ""
-    objects = [
-        ObjectRow("AntiAffinityTerm", "d", 2, encode_term(term)),
-        ObjectRow("Namespace", "default", 2, encode_labels({"env": "test"})),
-    ]
+    objects = [ObjectRow("Namespace", "default", 2, encode_labels({"env": "test"}))]
     snapshot.apply(Delta(epoch=1, sequence=2, objects=objects))
-    assert bool(kernel.refusal(shape)) == refused
-    gone = [ObjectRow("AntiAffinityTerm", "d", 3, removed=True)]
-    snapshot.apply(Delta(epoch=1, sequence=3, objects=gone))
-    assert kernel.refusal(shape) == ""
+    owner = msgspec.structs.replace(PLAIN, anti_affinity=(term,))
+    snapshot.add_pod(owner, 0)
+    assert (kernel.check_one(shape, 0) is Cause.AFFINITY) == kept_off
+    snapshot.remove_pod(owner, 0)
+    assert kernel.check_one(shape, 0) is Cause.NONE
 
 
 @pytest.mark.parametrize(

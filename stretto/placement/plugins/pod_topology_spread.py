@@ -177,15 +177,6 @@ class PodTopologySpread(Plugin):
         self._args = args
         self._gates = gates
 
-    @property
-    def hard_defaults(self) -> tuple[str, ...]:
-        """Names of the hard default constraints."""
-        return tuple(
-            f"default topologySpreadConstraints[{i}] (DoNotSchedule over {c.topology_key})"
-            for i, c in enumerate(self._args.defaults)
-            if c.hard
-        )
-
     def basis(self, shape: Shape, snapshot: Snapshot) -> object:
         """The selector of default constraints."""
         return None if shape.spread else self._default_selector(shape, snapshot)

@@ -1,0 +1,50 @@
+"""Which label keys count, and the labels that pods on nodes have under them (design §12.10).
+
+A shape carries only labels whose key some selector reads: of pods on nodes, of pending pods (the
+dispatcher names those), of Services, controllers and budgets. The set of keys grows and is never
+made smaller while a Binder leads: pods come back, and every change costs a new shape for every pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stretto.model.shape import LABEL_KEYS_LIMIT, Shape
+
+Labels = tuple[tuple[str, str], ...]
+"""(key, value) pairs sorted by key."""
+_REMEMBERED = 16_384
+
+
+class PodLabels:
+    """See the module docstring."""
+
+    def __init__(self) -> None:
+        self.keys: tuple[str, ...] = ()
+        """Sorted."""
+        self._wanted: frozenset[str] = frozenset()
+        self._projected: dict[tuple[bytes, Labels], Shape] = {}
+
+    def read(self, keys: Iterable[str]) -> bool:
+        """Some selector reads these keys; whether there are new ones among them."""
+        grown = self._wanted.union(keys)
+        if len(grown) == len(self._wanted) or len(grown) > LABEL_KEYS_LIMIT:
+            return False
+        self._wanted = grown
+        self.keys = tuple(sorted(grown))
+        self._projected.clear()
+        return True
+
+    def project(self, shape: Shape, labels: Labels) -> Shape:
+        """The shape that a pod with these labels has under the keys as they are now."""
+        known = shape.digest, labels
+        found = self._projected.get(known)
+        if found is None:
+            if len(self._projected) >= _REMEMBERED:
+                self._projected.clear()
+            kept = tuple(pair for pair in labels if pair[0] in self._wanted)
+            found = msgspec.structs.replace(shape, labels=kept, label_keys=self.keys)
+            self._projected[known] = found
+        return found
