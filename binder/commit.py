@@ -235,7 +235,11 @@ class Committer:
         if cause is not Cause.NONE:
             for shape, row in zip(incoming.shapes, rows, strict=False):
                 self.cluster.snapshot.remove_pod(shape, row)
-            return self._verdict(incoming, VerdictKind.CONFLICT, cause)
+            # INVALID: an own plugin fails here; sending the unit back would only try that again.
+            kind = VerdictKind.REFUSED if cause is Cause.INVALID else VerdictKind.CONFLICT
+            if kind is VerdictKind.REFUSED:
+                self._details[proposal.unit.unit_id] = "an own plugin fails at the binder"
+            return self._verdict(incoming, kind, cause)
         batch.tentative.append(Tentative(incoming, nodes, rows))
         batch.units.append(self._ledger_unit(incoming, rows))
         return None

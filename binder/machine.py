@@ -74,6 +74,7 @@ class Machine:
 
     def __init__(self, *, epoch: int, profiles: Profiles) -> None:
         self.cluster = Cluster(epoch=epoch)
+        self.cluster.read_labels(profiles.label_keys)
         self.kernel = Kernel(self.cluster.snapshot, profiles)
         self.bindings: dict[str, Binding] = {}
         """Every pod that has a ledger entry, by uid."""

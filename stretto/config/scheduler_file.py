@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 
 from stretto.config.common import ConfigError, RoleSettings
+from stretto.config.own_plugins import installed
 from stretto.placement.configuration import (
     Configuration,
     default_configuration,
@@ -80,7 +81,8 @@ def configuration_of(
             "--scheduler-name and --config exclude each other: the names are those of its profiles"
         )
     try:
-        found = read_configuration(load(path), gates=gates)
+        own, versions = installed()
+        found = read_configuration(load(path), gates=gates, own=own, installed=versions)
     except ProfileError as error:
         raise ConfigError(f"--config {path}: {error}") from None
     if found.without_effect:

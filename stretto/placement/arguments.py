@@ -49,6 +49,8 @@ class Arguments:
     preemption: PreemptionArgs = field(default_factory=PreemptionArgs)
     volumes: VolumeArgs = field(default_factory=VolumeArgs)
     devices: DeviceArgs = field(default_factory=DeviceArgs)
+    own: Mapping[str, tuple[object, str]] = field(default_factory=dict)
+    """Of plugins that are not kube-scheduler's: (arguments as they are, where), by name."""
 
 
 def read_arguments(raw: object, *, where: str, ignored: frozenset[str] = frozenset()) -> Arguments:
@@ -91,7 +93,7 @@ def _taken(found: Arguments, args: object, *, name: str, where: str) -> Argument
             return replace(found, volumes=volume_args(args, where=where))
         case "DynamicResources":
             return replace(found, devices=device_args(args, where=where))
-    return found
+    return replace(found, own={**found.own, name: (args, where)})
 
 
 def _check_kind(args: object, *, name: str, where: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from stretto.placement.arguments import API
 from stretto.placement.extenders import Extender, ignored_resources, read_extenders
+from stretto.placement.extension import OwnPlugin
 from stretto.placement.profiles import GATES, Profiles, percentage
 from stretto.placement.strict import (
     DEFAULT_DIGEST,
@@ -76,8 +77,17 @@ def default_configuration(
     )
 
 
-def read_configuration(raw: object, *, gates: Mapping[str, bool] | None = None) -> Configuration:
+def read_configuration(
+    raw: object,
+    *,
+    gates: Mapping[str, bool] | None = None,
+    own: Mapping[str, type[OwnPlugin]] | None = None,
+    installed: str = "",
+) -> Configuration:
     """Read a configuration that was already parsed from YAML or JSON.
+
+    ``own``: plugins beside kube-scheduler's, by name; ``installed`` says their versions, which are
+    part of the digest.
 
     Raises:
         ProfileError: an unknown field, plugin or value; the message says where.
@@ -92,7 +102,9 @@ def read_configuration(raw: object, *, gates: Mapping[str, bool] | None = None) 
     if highest < initial:
         raise ProfileError("podMaxBackoffSeconds: must not be below podInitialBackoffSeconds")
     extenders = read_extenders(top.get("extenders"), where="extenders")
-    profiles = Profiles.from_configuration(top, gates=gates, ignored=ignored_resources(extenders))
+    profiles = Profiles.from_configuration(
+        top, gates=gates, ignored=ignored_resources(extenders), own=own
+    )
     if extenders:
         raise ProfileError("extenders: not built in this release")
     return Configuration(
@@ -101,7 +113,7 @@ def read_configuration(raw: object, *, gates: Mapping[str, bool] | None = None) 
         initial_backoff_s=initial,
         max_backoff_s=highest,
         without_effect=tuple(name for name in _UNUSED if top.get(name) is not None),
-        digest=_digest(top, gates),
+        digest=_digest(top, gates, installed),
     )
 
 
@@ -115,9 +127,11 @@ def check_gates(gates: Mapping[str, bool]) -> None:
         raise ProfileError(f"feature gate {name!r} is not known; known: {', '.join(sorted(GATES))}")
 
 
-def _digest(top: Mapping[str, object], gates: Mapping[str, bool] | None) -> str:
+def _digest(
+    top: Mapping[str, object], gates: Mapping[str, bool] | None, installed: str = ""
+) -> str:
     """Over what decides: the same whatever the order of fields and the format of the file."""
-    decisive = [top.get("profiles"), top.get("extenders"), dict(gates or {})]
+    decisive = [top.get("profiles"), top.get("extenders"), dict(gates or {}), installed]
     data = msgspec.json.encode(decisive, order="deterministic")
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 

@@ -210,7 +210,7 @@ class Kernel:
         """bool[rows]: where the shape fits now, by the vector form of the filters."""
         compiled = self._compiled(shape)
         view = View(self._snapshot)
-        if compiled.prefilter() is not None:
+        if compiled.prefilter() is not None or compiled.fails():
             return np.zeros(view.size, dtype=np.bool_)
         mask = view.of(self._snapshot.live) & ~view.of(self._snapshot.frozen)
         for each in compiled.filters:

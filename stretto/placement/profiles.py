@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from stretto.model.shape import Shape
 from stretto.placement.arguments import Arguments, read_arguments
+from stretto.placement.extension import OwnPlugin, points_of
 from stretto.placement.framework import Gates, Plugin
 from stretto.placement.plugin_sets import check_queue_sort, enabled_plugins
 from stretto.placement.plugins.balanced_allocation import BalancedAllocation
@@ -94,6 +95,16 @@ class Profiles:
         """The schedulerNames that are ours."""
         return tuple(self._by_name)
 
+    @property
+    def label_keys(self) -> frozenset[str]:
+        """Keys of pod labels that own plugins read."""
+        found: set[str] = set()
+        for profile in self._by_name.values():
+            for plugin in profile.filters:
+                if isinstance(plugin, OwnPlugin):
+                    found.update(plugin.label_keys)
+        return frozenset(found)
+
     def get(self, name: str) -> Profile | None:
         """The profile of a schedulerName."""
         return self._by_name.get(name)
@@ -112,10 +123,12 @@ class Profiles:
         *,
         gates: Mapping[str, bool] | None = None,
         ignored: frozenset[str] = frozenset(),
+        own: Mapping[str, type[OwnPlugin]] | None = None,
     ) -> Profiles:
         """The profiles of a KubeSchedulerConfiguration v1 (already parsed from YAML or JSON).
 
-        ``ignored``: resources that extenders check instead of NodeResourcesFit.
+        ``ignored``: resources that extenders check instead of NodeResourcesFit. ``own``: plugins
+        beside kube-scheduler's, by name.
         :func:`stretto.placement.configuration.read_configuration` reads the rest.
 
         Raises:
@@ -129,9 +142,9 @@ class Profiles:
             named = mapping(item, _PROFILE, where=where).get("schedulerName")
             if named is None and len(listed) > 1:
                 raise ProfileError(f"{where}.schedulerName: must be set where there are several")
-            found.append(_profile(item, gates=made, ignored=ignored, where=where))
+            found.append(_profile(item, gates=made, ignored=ignored, own=own or {}, where=where))
         plugins = [mapping(item, _PROFILE, where="").get("plugins") for item in listed]
-        check_queue_sort(plugins, own={})
+        check_queue_sort(plugins, own={name: points_of(kind) for name, kind in (own or {}).items()})
         return cls(found)
 
 
@@ -141,7 +154,12 @@ def _gates(raw: Mapping[str, bool] | None) -> Gates:
 
 
 def _profile(
-    raw: object, *, gates: Gates, where: str, ignored: frozenset[str] = frozenset()
+    raw: object,
+    *,
+    gates: Gates,
+    where: str,
+    ignored: frozenset[str] = frozenset(),
+    own: Mapping[str, type[OwnPlugin]] = MappingProxyType({}),
 ) -> Profile:
     fields = mapping(raw, _PROFILE, where=where)
     given = fields.get("schedulerName")
@@ -149,24 +167,58 @@ def _profile(
     if not name:
         raise ProfileError(f"{where}.schedulerName: must not be empty")
     percentage(fields.get("percentageOfNodesToScore"), where=f"{where}.percentageOfNodesToScore")
-    enabled = enabled_plugins(fields.get("plugins"), own={}, where=f"{where}.plugins")
+    known = {name: points_of(kind) for name, kind in own.items()}
+    enabled = enabled_plugins(fields.get("plugins"), own=known, where=f"{where}.plugins")
     points = {point: tuple(w.name for w in found) for point, found in enabled.items()}
     filters, scorers = points["filter"], enabled["score"]
     arguments = read_arguments(
         fields.get("pluginConfig"), where=f"{where}.pluginConfig", ignored=ignored
     )
     made = _plugins(arguments, gates=gates)
+    mine = _own_plugins(own, arguments, points=points)
+    made |= mine
+    built = BUILT | set(mine)
+    # One that only scores stands behind the filters too: it tells there that it failed.
+    guards = tuple(plugin for name, plugin in mine.items() if name not in filters)
     return Profile(
         name=name,
-        filters=tuple(made[n] for n in filters if n in BUILT),
-        scorers=tuple((made[w.name], w.weight or 1) for w in scorers if w.name in BUILT),
-        prefilters=tuple(made[n] for n in points["preFilter"] if n in BUILT),
+        filters=(*(made[n] for n in filters if n in built), *guards),
+        scorers=tuple((made[w.name], w.weight or 1) for w in scorers if w.name in built),
+        prefilters=tuple(made[n] for n in points["preFilter"] if n in built),
         pre_enqueues=tuple(made[n] for n in points["preEnqueue"] if n in made),
         points=MappingProxyType(points),
         preemption=arguments.preemption,
-        unbuilt_filters=tuple(n for n in filters if n not in BUILT),
-        unbuilt_scorers=tuple(w.name for w in scorers if w.name not in BUILT),
+        unbuilt_filters=tuple(n for n in filters if n not in built),
+        unbuilt_scorers=tuple(w.name for w in scorers if w.name not in built),
     )
+
+
+def _own_plugins(
+    own: Mapping[str, type[OwnPlugin]],
+    arguments: Arguments,
+    *,
+    points: Mapping[str, tuple[str, ...]],
+) -> dict[str, Plugin]:
+    """The enabled own plugins by name.
+
+    Raises:
+        ProfileError: one does not take its arguments.
+    """
+    enabled = {name for names in points.values() for name in names}
+    found: dict[str, Plugin] = {}
+    for name, kind in own.items():
+        if name not in enabled:
+            continue
+        args, where = arguments.own.get(name, (None, "pluginConfig"))
+        try:
+            if not isinstance(args, Mapping | None):
+                raise ProfileError("must be a mapping")
+            plugin = kind(args or {})
+        except Exception as error:
+            raise ProfileError(f"{where}: {name}: {' '.join(str(error).split())}") from None
+        plugin.filtering = name in points["filter"]
+        found[name] = plugin
+    return found
 
 
 def percentage(raw: object, *, where: str) -> int | None:

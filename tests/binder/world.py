@@ -190,8 +190,9 @@ class Api:
 class World:
     """See the module docstring."""
 
-    def __init__(self) -> None:
-        self.machine = Machine(epoch=EPOCH, profiles=Profiles.default(("stretto",)))
+    def __init__(self, profiles: Profiles | None = None) -> None:
+        profiles = profiles or Profiles.default(("stretto",))
+        self.machine = Machine(epoch=EPOCH, profiles=profiles)
         self.machine.subscribed(DISPATCHER)
         self.twin = LedgerTwin()
         self.twin.install(EPOCH)
