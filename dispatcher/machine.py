@@ -12,6 +12,7 @@ ever taken for another's.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ from dispatcher.shard_side import Note, Send, ShardLimits, ShardSide
 from dispatcher.statistics import Statistics
 from stretto.model.groups import GroupRow
 from stretto.model.unit import Cause, Outcome, OutcomeKind, Version
-from stretto.placement.events import ASSIGNED_POD, NODE, ClusterEvent
+from stretto.placement.events import ASSIGNED_POD, NODE, TIMEOUT, ClusterEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +154,13 @@ class Machine:
             return
         objects = [e for e in events if e.resource not in (ASSIGNED_POD, NODE)]
         if objects:
-            for record in list(self.outcomes.refused.values()):
-                del self.outcomes.refused[record.uid]
-                self.intake.enqueue(record, event=objects[0].label, now=now)
+            self._try_refused(list(self.outcomes.refused.values()), objects[0].label, now)
+
+    def _try_refused(self, records: Sequence[PodRecord], event: str, now: float) -> None:
+        """What the Binder refused gets another attempt."""
+        for record in records:
+            del self.outcomes.refused[record.uid]
+            self.intake.enqueue(record, event=event, now=now)
 
     def group_states(
         self, states: Sequence[tuple[str, GroupRow | None, int]], *, anew: bool
@@ -312,13 +317,18 @@ class Machine:
     def tick(self, now: float) -> None:
         """Time has passed: backoffs end, the forgotten is looked after."""
         self.queue.tick(now)
+        # In the order in which they were refused. Nobody waits longer than this (design §12.22).
+        before = now - self.limits.queue.leftover_s
+        refused = self.outcomes.refused.values()
+        late = list(itertools.takewhile(lambda record: record.since <= before, refused))
+        self._try_refused(late, TIMEOUT.label, now)
         up = self._binder_up_since
         if up is None:
             return
-        late = self.pods.overdue(
+        silent = self.pods.overdue(
             now=now, age_s=self.limits.ask_after_s, limit=self.limits.asks_a_tick
         )
-        self.intake.asks.extend(record.uid for record in late)
+        self.intake.asks.extend(record.uid for record in silent)
         if now - up >= self.limits.shards.deadline_s:
             self.shards.overdue(now)
 

@@ -233,12 +233,28 @@ def test_a_pod_refused_by_the_binder_waits_for_a_change_of_itself_or_of_an_objec
     assert told["p0"] == "matched by an anti-affinity term"
     for uid in ("p0", "p1"):
         brain.machine.patch_replied(uid, PatchResult.WRITTEN, resource_version=0, now=brain.now)
-    brain.wait(1000)
+    brain.wait(200)
     assert brain.units() == []
     brain.pod("p0", generation=2)
     assert brain.units() == ["p0"]
     brain.event(ClusterEvent("StorageClass", Action.ADD), at=9)
     assert brain.units() == ["p1"]
+
+
+def test_a_pod_refused_by_the_binder_is_tried_again_after_five_minutes_whatever_happens() -> None:
+    brain = Brain()
+    brain.pods(1)
+    brain.shard()
+    brain.dispatch()
+    brain.outcome("p0", OutcomeKind.REFUSED, detail="a plugin has raised")
+    for order in brain.machine.patches(brain.now):
+        brain.machine.patch_replied(
+            order.uid, PatchResult.WRITTEN, resource_version=0, now=brain.now
+        )
+    brain.wait(299)
+    assert brain.units() == []
+    brain.wait(2)
+    assert brain.units() == ["p0"]
 
 
 def test_units_are_handed_back_and_decided_again_but_not_in_a_tight_loop() -> None:
