@@ -214,7 +214,7 @@ class BinderProcess:
         watches.bound_names = None
         self._audit.note(AuditRecord("open"))
         parts.commits.publish()
-        gc.collect()
+        gc.collect(1)
         gc.freeze()
 
     def _sizes(self, parts: Parts) -> tuple[int, int]:

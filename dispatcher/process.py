@@ -177,7 +177,7 @@ class DispatcherProcess:
     async def _announce(self, ready: asyncio.Event | None) -> None:
         await self.core.opened.wait()
         # What exists now lives long; the collector need not look at it again and again.
-        gc.collect()
+        gc.collect(1)
         gc.freeze()
         log.info("open: %d pods are ours", len(self.core.machine.pods))
         if ready is not None:
