@@ -49,6 +49,8 @@ class Stage(enum.IntEnum):
     BOUND = 7
     OVER = 8
     """Freed, or about to be."""
+    PREBIND = 9
+    """Its claims are being bound; the bind has not been sent."""
 
 
 class ActionKind(enum.IntEnum):
@@ -131,6 +133,22 @@ class Binding:
     def resolving(self) -> bool:
         """On the way of an unknown or refused bind."""
         return self.stage in (Stage.READING, Stage.FENCING, Stage.REBASING)
+
+    # ----------------------------------------------------------------------------------- prebind
+    def prebind(self) -> None:
+        """Before its turn in the pool its claims are bound (:mod:`binder.prebind`)."""
+        assert self.stage is Stage.RESERVED
+        self.stage = Stage.PREBIND
+
+    def prebound(self) -> None:
+        """Its claims are bound."""
+        if self.stage is Stage.PREBIND:
+            self.stage = Stage.RESERVED
+
+    def prebind_failed(self, text: str) -> None:
+        """They cannot be, and what was written for it is taken back: it was never sent."""
+        if self.stage is Stage.PREBIND:
+            self._free(OutcomeKind.FAILED, Cause.VOLUMES, text)
 
     # ----------------------------------------------------------------------------------- sending
     def send(self) -> Action:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from binder.pod_labels import Labels, PodLabels
+from binder.storage import HELD_KINDS, Storage
 from stretto.model.shape import Shape
 from stretto.model.unit import NodeId, Version
 from stretto.snapshot.columns import Snapshot
@@ -96,6 +97,8 @@ class Cluster:
         self._shape_ids: dict[bytes, int] = {}
         self._payloads: dict[tuple[str, str], bytes] = {}
         """What :meth:`object_seen` was told last, by (kind, key)."""
+        self.storage = Storage(self._object_changed)
+        """Volumes and claims, and what reserved pods hold of them."""
         self._waiting: dict[str, dict[str, Shape]] = {}
         """Pods bound to a node name that is not known: name → uid → shape."""
         self._waits_for: dict[str, str] = {}
@@ -305,6 +308,12 @@ class Cluster:
 
     def object_seen(self, kind: str, key: str, payload: bytes | None) -> None:
         """An object that plugins read is as ``payload`` says; None: there is none."""
+        if kind in HELD_KINDS:
+            self.storage.seen(kind, key, payload)
+        else:
+            self._object_changed(kind, key, payload)
+
+    def _object_changed(self, kind: str, key: str, payload: bytes | None) -> None:
         if self._payloads.get((kind, key)) == payload:
             return
         if payload is None:

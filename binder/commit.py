@@ -37,6 +37,7 @@ from stretto.model.unit import (
 )
 from stretto.placement.gang import Topologies
 from stretto.placement.kernel import Kernel, UnknownProfileError
+from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan
 
 
 class Incoming(NamedTuple):
@@ -62,6 +63,8 @@ class Reservation(NamedTuple):
     unit_id: UnitId
     attempt: Attempt
     shard: str
+    volumes: VolumePlan = NO_VOLUMES
+    """What is done to the pod's claims before its bind."""
 
 
 @dataclass(slots=True)
@@ -73,6 +76,8 @@ class Tentative:
     """Node ids of the members."""
     rows: list[int]
     """Their rows at that time."""
+    volumes: list[VolumePlan]
+    """What their claims need there."""
 
 
 @dataclass(slots=True)
@@ -121,6 +126,7 @@ CAUSE_TEXTS = {
     Cause.EPOCH: "it was decided on the log of an earlier binder",
     Cause.STALE: "the ledger gave no answer",
     Cause.POD_GONE: "the pod is gone, or bound by somebody else",
+    Cause.VOLUMES: "another commit took the volume, or the pod's claims have changed",
     Cause.SPREAD: "another commit took the last place that topology spread allows there",
     Cause.AFFINITY: "pods have come or gone there; affinity no longer admits the pod",
     Cause.INVALID: "no profile of this binder serves its schedulerName",
@@ -216,6 +222,7 @@ class Committer:
     def _reserve_in_memory(self, incoming: Incoming, batch: Batch) -> Verdict | None:
         proposal = incoming.proposal
         rows: list[int] = []
+        volumes: list[VolumePlan] = []
         nodes = list(proposal.nodes)
         cause = Cause.NONE
         for index, shape in enumerate(incoming.shapes):
@@ -228,6 +235,7 @@ class Committer:
                         break
             if cause is not Cause.NONE:
                 break
+            volumes.append(self.kernel.volume_plan(shape, row) if shape.claims else NO_VOLUMES)
             self.cluster.snapshot.add_pod(shape, row)
             rows.append(row)
         if cause is Cause.NONE and not self._topologies.agree(incoming.shapes[0].group, rows):
@@ -240,7 +248,7 @@ class Committer:
             if kind is VerdictKind.REFUSED:
                 self._details[proposal.unit.unit_id] = "an own plugin fails at the binder"
             return self._verdict(incoming, kind, cause)
-        batch.tentative.append(Tentative(incoming, nodes, rows))
+        batch.tentative.append(Tentative(incoming, nodes, rows, volumes))
         batch.units.append(self._ledger_unit(incoming, rows))
         return None
 
@@ -314,13 +322,15 @@ class Committer:
             if gone:
                 return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
-        for member, shape, node_uid in zip(unit.members, incoming.shapes, uids, strict=True):
+        for member, shape, node_uid, volumes in zip(
+            unit.members, incoming.shapes, uids, tentative.volumes, strict=True
+        ):
             cluster.describe(member.uid, PodFacts(member.namespace, member.name))
             cluster.place(member.uid, shape=shape, node_uid=node_uid)
             settled.reservations.append(
                 Reservation(
                     member, shape, node_uid, cluster.nodes[node_uid].row.name, unit.unit_id,
-                    unit.attempt, incoming.shard,
+                    unit.attempt, incoming.shard, volumes,
                 )
             )  # fmt: skip
         return Verdict(

@@ -36,6 +36,7 @@ from binder.bindings import Binding, Stage
 from binder.commit import Incoming, Settled
 from binder.executor import Executor
 from binder.machine import Machine
+from binder.prebinder import PreBinder, in_prebind
 from binder.publisher import Publisher
 from stretto.kube.events import EventWriter, PodEvent
 from stretto.ledger.client import Ledger
@@ -76,6 +77,8 @@ class Repairs(Protocol):
 
 class CommitLoop:
     """See the module docstring; ``run`` is its task."""
+
+    prebinder: PreBinder | None = None
 
     def __init__(
         self,
@@ -321,7 +324,12 @@ class CommitLoop:
                         node_uid=reservation.node_uid, rv=reservation.member.resource_version,
                     )
                 )  # fmt: skip
-            self.executor.put(self.machine.bindings[uid])
+            binding = self.machine.bindings[uid]
+            if in_prebind(binding):
+                assert self.prebinder is not None
+                self.prebinder.put(binding)
+            else:
+                self.executor.put(binding)
 
     async def _rebuild_after_drift(self) -> None:
         """The ledger refused what memory allowed: write it anew, but not all the time."""

@@ -11,9 +11,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from binder.storage import HELD_KINDS
 from stretto.model import device_rows
-from stretto.model.devices import CLAIM, CLASS, SLICE, TAINT_RULE, encode_row
+from stretto.model.devices import CLAIM as DEVICE_CLAIM
+from stretto.model.devices import CLASS as DEVICE_CLASS
+from stretto.model.devices import SLICE, TAINT_RULE, encode_row
 from stretto.model.groups import LEGACY_GROUPS, POD_GROUP, PodGroup, encode_group, group_row_of
+from stretto.snapshot.volume_rows import (
+    ATTACHMENT,
+    CAPACITY,
+    CLAIM,
+    CLASS,
+    CSI_DRIVER,
+    CSI_NODE,
+    VOLUME,
+    encode_storage,
+    storage_row,
+)
+from stretto.snapshot.volume_rows import KINDS as STORAGE
 from stretto.snapshot.workloads import (
     REPLICA_SET,
     REPLICATION_CONTROLLER,
@@ -28,8 +43,8 @@ from stretto.snapshot.workloads import (
 DEVICE_API = "resource.k8s.io/v1"
 DEVICE_RESOURCES = {
     SLICE: "resourceslices",
-    CLASS: "deviceclasses",
-    CLAIM: "resourceclaims",
+    DEVICE_CLASS: "deviceclasses",
+    DEVICE_CLAIM: "resourceclaims",
     TAINT_RULE: "devicetaintrules",
 }
 """Kind → plural name in the API's paths."""
@@ -94,11 +109,28 @@ def _workload(kind: str, *, api: str, resource: str) -> ObjectKind:
     )
 
 
+def _storage(kind: str, resource: str) -> ObjectKind:
+    return ObjectKind(
+        kind=kind,
+        api="v1" if kind in HELD_KINDS else "storage.k8s.io/v1",
+        resource=resource,
+        decode=STORAGE[kind].api,
+        payload=lambda obj: encode_storage(storage_row(kind, obj)[1]),
+    )
+
+
 KINDS: tuple[ObjectKind, ...] = (
     _workload(SERVICE, api="v1", resource="services"),
     _workload(REPLICATION_CONTROLLER, api="v1", resource="replicationcontrollers"),
     _workload(REPLICA_SET, api="apps/v1", resource="replicasets"),
     _workload(STATEFUL_SET, api="apps/v1", resource="statefulsets"),
+    _storage(VOLUME, "persistentvolumes"),
+    _storage(CLAIM, "persistentvolumeclaims"),
+    _storage(CLASS, "storageclasses"),
+    _storage(CSI_NODE, "csinodes"),
+    _storage(CSI_DRIVER, "csidrivers"),
+    _storage(CAPACITY, "csistoragecapacities"),
+    _storage(ATTACHMENT, "volumeattachments"),
     ObjectKind(
         kind=POD_GROUP,
         api="scheduling.k8s.io/v1beta1",

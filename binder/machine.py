@@ -20,6 +20,7 @@ from binder.bindings import Binding, End, Stage
 from binder.cluster import Cluster, PodFacts, PodRow
 from binder.commit import Batch, Committer, Incoming, Reservation, Settled, lines_of
 from binder.outcomes import OutcomeLog
+from binder.prebind import Prebinds
 from stretto.ledger.types import (
     NO_ATTEMPT,
     EntryState,
@@ -43,7 +44,9 @@ from stretto.model.unit import (
 )
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
+from stretto.placement.volume_plan import NO_VOLUMES, reaches
 from stretto.snapshot.delta import Delta, NodeRow
+from stretto.snapshot.volume_rows import VolumeRow
 
 
 @dataclass(slots=True)
@@ -80,6 +83,8 @@ class Machine:
         """Every pod that has a ledger entry, by uid."""
         self.open: dict[str, Binding] = {}
         """Those of them whose fate is not known yet."""
+        self.prebinds = Prebinds(self.cluster.storage, reaches=self._reaches)
+        """Pods whose claims are being bound."""
         self.committer = Committer(self.cluster, self.kernel, holders=self.bindings)
         self.outcomes = OutcomeLog()
         self.ops: list[LedgerOp] = []
@@ -134,6 +139,8 @@ class Machine:
                 self.cluster.bound_to(pod, shape=shape, node_name=entry.row.name)
             elif binding.stage is Stage.RESERVED:
                 orphans.append(binding)
+            elif binding.stage is Stage.PREBIND:
+                self.prebinds.node_gone(pod)
         self._foreign.pop(uid, None)
         self._dirty_nodes.pop(uid, None)
         self._removed_nodes[uid] = None
@@ -214,12 +221,26 @@ class Machine:
         for reservation in settled.reservations:
             uid = reservation.member.uid
             self.bindings[uid] = self.open[uid] = Binding(reservation)
+            if reservation.volumes != NO_VOLUMES:
+                self.cluster.storage.hold(uid, reservation.volumes, node=reservation.node_name)
+        self._prebind(settled.reservations)
         self.ops += [LedgerOp.free(uid) for uid in settled.free]
         for node_uid in settled.drift:
             self.drifts(node_uid)
         for outcome in settled.outcomes:
             self.outcomes.append(outcome)
         return settled
+
+    def _prebind(self, reservations: Sequence[Reservation]) -> None:
+        """Units with a member whose claims have to be bound: none of them is bound before."""
+        units = {r.unit_id for r in reservations if r.volumes != NO_VOLUMES}
+        for reservation in reservations if units else ():
+            if reservation.unit_id in units:
+                self.bindings[reservation.member.uid].prebind()
+
+    def _reaches(self, volume: VolumeRow, node_name: str) -> bool:
+        row = self.cluster.snapshot.row_of_name(node_name)
+        return row is None or reaches(volume, row, self.cluster.snapshot)
 
     def abandon(self, batch: Batch) -> Settled:
         """The ledger gave no answer: all of the batch goes back to the queue."""
@@ -245,6 +266,9 @@ class Machine:
         if settled and binding.stage is Stage.BOUND:
             self._bound(binding)
             self._ended.append((binding, Stage.BOUND))
+        if binding.over:
+            self.cluster.storage.release(uid)
+            self.prebinds.withdraw(uid)
         if binding.stage is Stage.OVER and self.bindings.get(uid) is binding:
             del self.bindings[uid]
             self._ended.append((binding, Stage.OVER))
@@ -315,6 +339,9 @@ class Machine:
         one."""
         self.committer.withdraw(uid)
         binding = self.bindings.get(uid)
+        if binding is not None and binding.stage is Stage.PREBIND:
+            self.prebinds.withdraw(uid)  # its read comes when what it wrote is taken back
+            return None
         return None if binding is None or binding.over else binding
 
     def owned(self) -> list[str]:
@@ -422,6 +449,7 @@ class Machine:
     def validate(self) -> None:
         """Assert that picture, bindings and foreign sums agree; for tests and audits."""
         self.cluster.validate()
+        self.cluster.storage.validate(self.open)
         for uid in self.cluster.facts:
             assert self.cluster.knows(uid) or uid in self.bindings, f"{uid} is not forgotten"
         assert self.open.keys() == {u for u, b in self.bindings.items() if not b.over}

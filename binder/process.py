@@ -19,6 +19,7 @@ import msgspec
 from binder.committer import CommitLoop
 from binder.executor import Executor
 from binder.machine import Machine
+from binder.prebinder import PreBinder
 from binder.publisher import Publisher
 from binder.recovery import Opening, Repair
 from binder.server import BinderServer, Parts
@@ -124,7 +125,7 @@ class BinderProcess:
         watches = self._watches = Watches(
             parts.machine,
             self._client,
-            changed=parts.commits.changed,
+            changed=parts.changed,
             resolve=lambda binding: parts.executor.put(binding, binding.withdraw()),
         )
         lease = asyncio.create_task(self._leadership.keep())
@@ -139,6 +140,7 @@ class BinderProcess:
                 opening.result()
                 tasks.append(asyncio.create_task(parts.executor.run()))
                 tasks.append(asyncio.create_task(parts.commits.run()))
+                tasks.append(asyncio.create_task(parts.prebinder.run()))
                 tasks.append(asyncio.create_task(self._count(parts, events)))
                 self._server.open(parts)
                 self._parts = parts
@@ -191,8 +193,28 @@ class BinderProcess:
             metrics=self._metrics,
             audit=self._audit,
         )
-        parts = Parts(machine, publisher=publisher, commits=commits, executor=executor)
+        prebinder = commits.prebinder = self._make_prebinder(machine, commits, executor)
+        parts = Parts(
+            machine,
+            publisher=publisher,
+            commits=commits,
+            executor=executor,
+            prebinder=prebinder,
+        )
         return parts, events
+
+    def _make_prebinder(
+        self, machine: Machine, commits: CommitLoop, executor: Executor
+    ) -> PreBinder:
+        return PreBinder(
+            machine,
+            self._client,
+            may_act=self._leadership.valid,
+            changed=commits.changed,
+            bind=executor.put,
+            resolve=lambda binding: executor.put(binding, binding.withdraw()),
+            timeout_s=machine.kernel.bind_timeout_s,
+        )
 
     async def _open(self, parts: Parts, watches: Watches, tenure: Tenure) -> None:
         """Everything that must be true before the first commit."""
@@ -257,6 +279,7 @@ class BinderProcess:
         metrics.cache_size.labels("pods").set(len(machine.cluster.pods))
         metrics.cache_size.labels("assumed_pods").set(len(machine.open))
         metrics.reservations.labels("open").set(len(machine.open))
+        metrics.reservations.labels("prebind").set(len(machine.prebinds))
         metrics.reservations.labels("bound").set(len(machine.bindings) - len(machine.open))
         if self._watches is not None:
             metrics.watch_lag.set(self._watches.silence_s())

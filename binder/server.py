@@ -17,6 +17,7 @@ from binder.commit import Incoming
 from binder.committer import CommitLoop
 from binder.executor import Executor
 from binder.machine import Machine
+from binder.prebinder import PreBinder
 from binder.publisher import Publisher
 from stretto.model.shape import Shape
 from stretto.model.unit import Verdict
@@ -56,11 +57,18 @@ class Parts:
         publisher: Publisher,
         commits: CommitLoop,
         executor: Executor,
+        prebinder: PreBinder,
     ) -> None:
         self.machine = machine
         self.publisher = publisher
         self.commits = commits
         self.executor = executor
+        self.prebinder = prebinder
+
+    def changed(self) -> None:
+        """A watch has told something."""
+        self.commits.changed()
+        self.prebinder.seen()
 
 
 class ShardStream:
@@ -287,7 +295,7 @@ class BinderServer:
                 self._place(machine, uid, answer)
             answers.append(answer)
             parts.publisher.outcomes.beat()
-        parts.commits.changed()
+        parts.changed()
 
     def _place(self, machine: Machine, uid: str, answer: OwnedSet) -> None:
         binding = machine.bindings.get(uid)

@@ -32,7 +32,7 @@ from stretto.model.groups import group_key_of
 from stretto.model.objects import Container, Pod, PodSpec, PodStatus
 from stretto.model.pod_volumes import volumes_of
 from stretto.model.requests import PodRequests, RequestError, read_requests
-from stretto.model.shape import Claim, Disk, Shape
+from stretto.model.shape import Shape
 
 __all__ = ["ShapeError", "ShapeMaker", "shape_of"]
 
@@ -44,8 +44,6 @@ SPREAD_CONTROLLERS = {
     "StatefulSet": "apps/v1",
 }
 """Kinds of controllers that default spread constraints know, with their apiVersion."""
-MAX_NAMED = 8
-"""Hard constraints of one kind that a message names; a pod may have hundreds of claims."""
 
 
 class _RestartRule(msgspec.Struct, frozen=True, gc=False):
@@ -237,7 +235,7 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
         anti_affinity=affinity.anti_affinity,
         claims=claims,
         disks=disks,
-        unbuilt_hard=_hard(spec, claims, disks),
+        unbuilt_hard=_hard(spec),
         terminating=placed and pod.metadata.deletion_timestamp is not None,
         affinity=affinity.affinity,
         preferred_affinity=affinity.preferred_affinity,
@@ -291,25 +289,14 @@ def normal_image_name(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
-def _hard(spec: PodSpec, claims: tuple[Claim, ...], disks: tuple[Disk, ...]) -> tuple[str, ...]:
+def _hard(spec: PodSpec) -> tuple[str, ...]:
     """Hard constraints that no plugin of this release checks, beside affinity and spread."""
-    found = _volume_constraints(claims, disks)
+    found = []
     if decoded(spec.resource_claims, list[object], where="spec.resourceClaims"):
         found.append("DynamicResources: resource claim")
     if spec.workload_ref is not None:
         found.append("GangScheduling: spec.workloadRef (use spec.schedulingGroup)")
     return tuple(found)
-
-
-def _volume_constraints(claims: tuple[Claim, ...], disks: tuple[Disk, ...]) -> list[str]:
-    names = {claim.name for claim in claims if not claim.pod}
-    named = [f'VolumeBinding: persistentVolumeClaim "{name}"' for name in sorted(names)]
-    if len(named) > MAX_NAMED:
-        more = len(named) - MAX_NAMED
-        named = [*named[:MAX_NAMED], f"VolumeBinding: {more} more persistentVolumeClaims"]
-    if any(claim.pod for claim in claims):
-        named.append("VolumeBinding: ephemeral volume")
-    return named + sorted({f"VolumeRestrictions: {disk.kind} volume" for disk in disks})
 
 
 def _features(spec: PodSpec) -> list[str]:

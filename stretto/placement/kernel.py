@@ -15,11 +15,13 @@ import numpy as np
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause, Diagnosis
 from stretto.placement.batch import place_batch
+from stretto.placement.claim_args import VolumeArgs
 from stretto.placement.compiled import CompiledShape, Counters
 from stretto.placement.evaluation import Evaluation, diagnose, evaluate
 from stretto.placement.framework import Bools, Plugin, Status, View
 from stretto.placement.named import best_of
 from stretto.placement.nominated import leave_claimed
+from stretto.placement.plugins.volume_binding import VolumeBinding
 from stretto.placement.postfilter import PostFilterResult
 from stretto.placement.postfilters import post_filter, with_dry_run
 from stretto.placement.preemption import Preemption
@@ -28,6 +30,7 @@ from stretto.placement.refusal import refusal_of
 from stretto.placement.selection import Ranking, own_table
 from stretto.placement.static_part import StaticPart, static_key
 from stretto.placement.victims import Victims
+from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan, plan
 from stretto.snapshot.columns import Snapshot
 
 CACHE_BYTES = 48 << 20
@@ -131,6 +134,19 @@ class Kernel:
             placement.rows += one.rows
             placement.spares += one.spares
         return placement
+
+    def bind_timeout_s(self, profile: str) -> float:
+        """How long the claims of a pod of this schedulerName may take to be bound."""
+        found = self._profiles.get(profile)
+        for plugin in () if found is None else found.filters:
+            if isinstance(plugin, VolumeBinding):
+                return plugin.args.bind_timeout_s
+        return VolumeArgs().bind_timeout_s
+
+    def volume_plan(self, shape: Shape, row: int) -> VolumePlan:
+        """What is done to the claims of a pod on a row that it fits, before it is counted."""
+        names = {plugin.name for plugin in self._plugins_of(shape)}
+        return plan(shape, row, self._snapshot) if "VolumeBinding" in names else NO_VOLUMES
 
     def assume(self, shape: Shape, row: int) -> None:
         """A tentative pod is about to be counted; the snapshot tells."""
@@ -241,7 +257,7 @@ class Kernel:
         if compiled is None or compiled.outdated():
             compiled = self._compiled(shape)
         if compiled.prefilters and compiled.prefilter() is not None:
-            return Cause.NODE_CHANGED
+            return Cause.VOLUMES if shape.claims else Cause.NODE_CHANGED
         for each in compiled.filters:
             if not each.passes_row(row):
                 return each.cause

@@ -11,7 +11,6 @@ from stretto.placement.profiles import Profile
 from stretto.placement.registry import POINTS
 
 LIVE_UNBUILT = frozenset({
-    "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
     "DynamicResources",
 })  # fmt: skip
 """Plugins that the kernel has and that pods of a cluster may not rely on yet."""

@@ -102,24 +102,9 @@ class Outlook:
             if volume is None:
                 self.volume_missing |= open_rows
                 return
-            bad = open_rows & ~self._reached(volume)
+            bad = open_rows & ~reached(volume, self._view, self._snapshot)
             self.bound_elsewhere |= bad
             open_rows &= ~bad
-
-    def _reached(self, volume: VolumeRow) -> Bools:
-        """Where a bound volume can be reached; as a CSI volume where its plugin is migrated."""
-        index = VolumeIndex.of(self._snapshot)
-        plain = index.matches(volume.terms, self._view)
-        if volume.migrated is None or volume.migrated.terms == volume.terms:
-            return plain
-        there = index.matches(volume.migrated.terms, self._view)
-        return np.where(self._migrated(volume.migrated.plugin), there, plain)
-
-    def _migrated(self, plugin: str) -> Bools:
-        rows = range(self._view.size) if self._view.rows is None else self._view.rows.tolist()
-        nodes, names = self._snapshot.volumes.nodes, self._snapshot.name
-        found = (nodes.get(names[row]) for row in rows)
-        return np.array([n is not None and plugin in n.migrated for n in found], dtype=np.bool_)
 
     def _look_at_waiting(self, claims: list[ClaimRow]) -> None:
         book = self._snapshot.volumes
@@ -200,6 +185,26 @@ class Outlook:
         self.provisions.append(Provision(claim, active, free))
 
 
+def reaches(volume: VolumeRow, row: int, snapshot: Snapshot) -> bool:
+    """Whether a row can reach a bound volume."""
+    view = View(snapshot, np.array([row], dtype=np.int64))
+    return bool(reached(volume, view, snapshot)[0])
+
+
+def reached(volume: VolumeRow, view: View, snapshot: Snapshot) -> Bools:
+    """Where a bound volume can be reached; as a CSI volume where its plugin is migrated."""
+    index = VolumeIndex.of(snapshot)
+    plain: Bools = index.matches(volume.terms, view)
+    if volume.migrated is None or volume.migrated.terms == volume.terms:
+        return plain
+    there = index.matches(volume.migrated.terms, view)
+    rows = range(view.size) if view.rows is None else view.rows.tolist()
+    nodes, plugin = snapshot.volumes.nodes, volume.migrated.plugin
+    found = (nodes.get(snapshot.name[row]) for row in rows)
+    migrated = np.array([n is not None and plugin in n.migrated for n in found], dtype=np.bool_)
+    return np.where(migrated, there, plain)
+
+
 def prebound(claim: ClaimRow, snapshot: Snapshot) -> VolumeRow | None:
     """The volume whose claimRef names the claim, or that is assumed for it, if it could hold it."""
     book = snapshot.volumes
@@ -241,6 +246,9 @@ class VolumePlan(NamedTuple):
     """(claim key, volume)."""
     provision: tuple[str, ...] = ()
     """Claim keys."""
+
+
+NO_VOLUMES = VolumePlan()
 
 
 def plan(shape: Shape, row: int, snapshot: Snapshot) -> VolumePlan:

@@ -13,6 +13,7 @@ from binder.commit import Incoming
 from binder.committer import CommitLoop
 from binder.executor import Executor
 from binder.machine import Machine
+from binder.prebinder import PreBinder
 from binder.publisher import Publisher
 from binder.recovery import Opening, Repair
 from binder.watches import Watches
@@ -147,6 +148,7 @@ class Rig:
         self.publisher = Publisher(self.machine, log_bytes=1 << 20)
         self.repair = Repair(self.machine, ledger)
         self.may_act = True
+        self.prebind_timeout_s = 600.0
         self.fresh = True
         self.verdicts: list[Verdict] = []
         self.published_at: list[int] = []
@@ -179,10 +181,19 @@ class Rig:
             metrics=metrics,
             audit=audit,
         )
+        self.prebinder = self.commits.prebinder = PreBinder(
+            self.machine,
+            client,
+            may_act=lambda: self.may_act,
+            changed=self.commits.changed,
+            bind=self.executor.put,
+            resolve=lambda binding: self.executor.put(binding, binding.withdraw()),
+            timeout_s=lambda _profile: self.prebind_timeout_s,
+        )
         self.watches = Watches(
             self.machine,
             client,
-            changed=self.commits.changed,
+            changed=self._changed,
             resolve=lambda binding: self.executor.put(binding, binding.withdraw()),
         )
         self.opening = Opening(
@@ -196,6 +207,10 @@ class Rig:
         self.tasks: list[asyncio.Task[None]] = []
         self._maker = ShapeMaker()
         self._attempts = 0
+
+    def _changed(self) -> None:
+        self.commits.changed()
+        self.prebinder.seen()
 
     def _verdicts(self, stream: int, verdicts: list[Verdict]) -> None:
         self.verdicts += verdicts
@@ -224,6 +239,7 @@ class Rig:
         """Commit and bind."""
         self.tasks.append(asyncio.create_task(self.commits.run()))
         self.tasks.append(asyncio.create_task(self.executor.run()))
+        self.tasks.append(asyncio.create_task(self.prebinder.run()))
 
     async def stop(self) -> None:
         """As a crash would: nothing is finished."""

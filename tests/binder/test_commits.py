@@ -235,10 +235,10 @@ def test_a_shape_formed_before_a_new_selector_is_formed_anew(world: World) -> No
 
 
 def test_a_hard_constraint_that_is_not_built_is_refused_also_here(world: World) -> None:
-    pod = world.api.create("p", shape_of(100, unbuilt_hard=("VolumeBinding: a claim",)))
+    pod = world.api.create("p", shape_of(100, unbuilt_hard=("GangScheduling: a group",)))
     (verdict,) = world.propose(world.incoming(pod, nodes=("n1",)))
     assert verdict.kind is VerdictKind.REFUSED
-    assert "VolumeBinding: a claim" in world.outcomes()[-1].detail
+    assert "GangScheduling: a group" in world.outcomes()[-1].detail
 
 
 def test_a_unit_is_forgotten_when_its_outcome_is_acknowledged(world: World) -> None:

@@ -18,7 +18,13 @@ async def once(message):
 def server_of(rig, *, profiles):
     server = BinderServer(leader=lambda: "", metrics=BinderMetrics(), profiles=profiles)
     server.open(
-        Parts(rig.machine, publisher=rig.publisher, commits=rig.commits, executor=rig.executor)
+        Parts(
+            rig.machine,
+            publisher=rig.publisher,
+            commits=rig.commits,
+            executor=rig.executor,
+            prebinder=rig.prebinder,
+        )
     )
     return server
 

@@ -22,6 +22,9 @@ NAMESPACE = "stretto"
 Right = tuple[str, str, str, str]
 """(verb, "group/resource", name or '', namespace or '' for everywhere)"""
 
+STORAGE = (
+    "storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments",
+)  # fmt: skip
 EVENTS = "events.k8s.io/events"
 LEASES = "coordination.k8s.io/leases"
 SELECTING = ("/services", "/replicationcontrollers", "apps/replicasets", "apps/statefulsets")
@@ -50,6 +53,19 @@ EXPECTED: dict[str, set[Right]] = {
         ),
         *((verb, resource, "", "") for verb in ("list", "watch") for resource in SELECTING),
         ("create", "/pods/binding", "", ""),
+        ("get", "/persistentvolumes", "", ""),
+        ("list", "/persistentvolumes", "", ""),
+        ("watch", "/persistentvolumes", "", ""),
+        ("patch", "/persistentvolumes", "", ""),
+        ("get", "/persistentvolumeclaims", "", ""),
+        ("list", "/persistentvolumeclaims", "", ""),
+        ("watch", "/persistentvolumeclaims", "", ""),
+        ("patch", "/persistentvolumeclaims", "", ""),
+        *(
+            (verb, f"storage.k8s.io/{resource}", "", "")
+            for resource in STORAGE
+            for verb in ("list", "watch")
+        ),
         ("patch", "/pods/status", "", ""),
         ("create", EVENTS, "", ""),
         ("get", LEASES, "stretto-binder", NAMESPACE),
@@ -62,7 +78,8 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletec
 RESOURCES = (
     "/pods", "/pods/status", "/pods/binding", "/pods/eviction", "/pods/exec", "/bindings",
     "/nodes", "/nodes/status", "/namespaces", "/secrets", "/configmaps", "/serviceaccounts",
-    "/serviceaccounts/token", "/events", "/persistentvolumeclaims", EVENTS, LEASES,
+    "/serviceaccounts/token", "/events", "/persistentvolumeclaims",
+    "/persistentvolumes", *(f"storage.k8s.io/{resource}" for resource in STORAGE), EVENTS, LEASES,
     "apps/deployments", *SELECTING, "policy/poddisruptionbudgets",
     "rbac.authorization.k8s.io/clusterroles",
     *(f"resource.k8s.io/{name}" for name in DEVICE_RESOURCES.values()),

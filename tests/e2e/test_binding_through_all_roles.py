@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(120)]
 PODS = 200
 SHAPES = ("100m", "150m", "200m", "250m", "300m")
 
-PVC_VOLUME = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
 REQUIRED_AFFINITY = {
     "affinity": {
         "podAffinity": {
@@ -90,8 +89,8 @@ async def test_a_pod_that_fits_nowhere_says_so_and_wakes_up_with_a_new_node(
 
 @pytest.mark.parametrize(
     ("spec", "named"),
-    [(PVC_VOLUME, "data"), (REQUIRED_AFFINITY, "affinity")],
-    ids=["claim", "affinity"],
+    [(REQUIRED_AFFINITY, "affinity")],
+    ids=["affinity"],
 )
 async def test_a_pod_with_a_constraint_not_built_is_refused_by_name(
     api: Api, tmp_path: Path, spec: dict[str, Any], named: str

@@ -140,6 +140,19 @@ class ControlPlane:
         file.write_text(yaml.safe_dump(document))
         self._spawn("kube-scheduler", f"--config={file}", "--secure-port=0")
 
+    def start_controller_manager(self, *controllers: str) -> None:
+        """Start kube-controller-manager with these controllers and no others."""
+        self._spawn(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--controllers={','.join(controllers)}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=1000",
+            "--kube-api-burst=1000",
+            "--pvclaimbinder-sync-period=2s",
+        )
+
     def pid(self, name: str) -> int:
         """The process id of ``etcd``, ``kube-apiserver`` or ``kube-scheduler``."""
         return self._processes[name].pid

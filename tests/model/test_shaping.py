@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from stretto.model.objects import Pod, decode_node, decode_pod
 from stretto.model.shape import (
+    Claim,
+    Disk,
     HostPort,
     NodeTerm,
     PodTerm,
@@ -190,12 +192,6 @@ def pod_affinity(kind: str, strength: str, term: Any) -> dict[str, Any]:
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
 RESTART = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}
 HARD = [
-    (
-        {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "x"}}]},
-        'VolumeBinding: persistentVolumeClaim "x"',
-    ),
-    ({"volumes": [{"name": "d", "ephemeral": {}}]}, "VolumeBinding: ephemeral volume"),
-    ({"volumes": [{"name": "d", "rbd": {}}]}, "VolumeRestrictions: rbd volume"),
     ({"resourceClaims": [{"name": "g"}]}, "DynamicResources: resource claim"),
     ({"workloadRef": {"name": "g"}}, "GangScheduling: spec.workloadRef (use spec.schedulingGroup)"),
 ]
@@ -226,6 +222,30 @@ def test_claims_by_name_are_anybodys_and_claims_from_templates_the_pods_own() ->
 @pytest.mark.parametrize(("fields", "name"), HARD)
 def test_hard_constraints_that_are_not_built_are_named(fields: dict[str, Any], name: str) -> None:
     assert shape_of(pod_of(container(), **fields)).unbuilt_hard == (name,)
+
+
+def test_volumes_that_scheduling_reads_are_claims_and_disks() -> None:
+    rbd = {"name": "d", "rbd": {"monitors": ["b", "a"], "image": "i", "readOnly": True}}
+    volumes = [
+        {"name": "v1", "persistentVolumeClaim": {"claimName": "x"}},
+        {"name": "v2", "ephemeral": {}},
+        {"name": "v3", "emptyDir": {}},
+        {"name": "v4", "awsElasticBlockStore": {"volumeID": "vol-1"}},
+        rbd,
+    ]
+    pod = pod_of(container(), volumes=volumes, metadata={"name": "p", "uid": "u"})
+    shape = shape_of(pod)
+    assert shape.claims == (Claim("x"), Claim("p-v2", "p", "u"))
+    assert shape.disks == (
+        Disk("awsElasticBlockStore", ("vol-1",)),
+        Disk("rbd", ("rbd", "i"), True, ("a", "b")),
+    )
+    maker = ShapeMaker()
+    assert maker.shape_of(pod) == shape
+    other = pod_of(container(), volumes=volumes, metadata={"name": "q", "uid": "w"})
+    assert maker.shape_of(other) != shape, "ephemeral volumes belong to one pod"
+    free = [{"name": "token-x", "projected": {}}]
+    assert shape_of(pod_of(container(), volumes=free)) == shape_of(pod_of(container()))
 
 
 def test_spread_constraints_are_read_with_their_defaults() -> None:

@@ -1,0 +1,260 @@
+"""The shell around PREBIND: it writes, reads and tells the time; :mod:`binder.prebind` decides.
+
+A write is a read and a patch with the version that was read as its precondition: what somebody else
+has changed meanwhile is looked at again, never written over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from binder.bindings import Binding, Stage
+from binder.machine import Machine
+from binder.prebind import Answer, Phase, Prebind, Step, Write
+from stretto.kube.client import MERGE, KubeClient, path_part
+from stretto.kube.errors import KubeError
+from stretto.model.volumes import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ObjectReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+
+logger = logging.getLogger(__name__)
+
+WRITES_IN_FLIGHT = 16
+TICK_S = 1.0
+
+
+class PreBinder:
+    """``run`` is its task. ``bind`` takes a pod whose turn to be bound has come, ``resolve`` one
+    that was given up."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        client: KubeClient,
+        *,
+        may_act: Callable[[], bool],
+        changed: Callable[[], None],
+        bind: Callable[[Binding], None],
+        resolve: Callable[[Binding], None],
+        timeout_s: Callable[[str], float],
+    ) -> None:
+        self._machine = machine
+        self._client = client
+        self._may_act = may_act
+        self._changed = changed
+        self._bind = bind
+        self._resolve = resolve
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(WRITES_IN_FLIGHT)
+        self._wake = asyncio.Event()
+
+    def put(self, binding: Binding) -> None:
+        """A pod in PREBIND was reserved."""
+        limit = self._timeout_s(binding.reservation.shape.profile)
+        deadline_s = time.monotonic() + limit
+        self._machine.prebinds.begin(binding, deadline_s=deadline_s)
+        self._wake.set()
+
+    def seen(self) -> None:
+        """The watches have shown something."""
+        if self._machine.prebinds.by_uid:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        ticked = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                timeout_s = TICK_S if self._machine.prebinds.by_uid else None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(timeout_s):
+                        await self._wake.wait()
+                self._wake.clear()
+                now_s = time.monotonic()
+                everybody = now_s - ticked >= TICK_S
+                ticked = now_s if everybody else ticked
+                for prebind in self._due(everybody=everybody):
+                    self._advance(prebind, group, now_s=now_s)
+
+    def _due(self, *, everybody: bool) -> list[Prebind]:
+        prebinds = self._machine.prebinds
+        touched = self._machine.cluster.storage.take_touched()
+        due, prebinds.due = prebinds.due, []
+        if everybody:
+            return list(prebinds.by_uid.values())
+        return due + [prebinds.by_uid[uid] for uid in touched if uid in prebinds.by_uid]
+
+    def _advance(self, prebind: Prebind, group: asyncio.TaskGroup, *, now_s: float) -> None:
+        prebinds = self._machine.prebinds
+        if prebind.phase is Phase.OVER:
+            return
+        prebinds.look(prebind, now_s=now_s)
+        if prebind.phase is Phase.READY:
+            for each in prebinds.passed(prebind):
+                each.binding.prebound()
+                self._bind(each.binding)
+            return
+        if prebinds.undone(prebind):
+            self._give_up(prebind)
+            return
+        step = prebinds.step(prebind)
+        if step.write is not None and not prebind.stepping:
+            prebind.stepping = True
+            group.create_task(self._carry_out(prebind, step))
+
+    def _give_up(self, prebind: Prebind) -> None:
+        binding = prebind.binding
+        self._machine.prebinds.end(prebind)
+        if binding.over:
+            return
+        if prebind.withdrawn:
+            binding.prebound()
+            self._resolve(binding)
+            return
+        logger.info("pod %s: %s", binding.uid, prebind.failure)
+        binding.prebind_failed(prebind.failure)
+        self._machine.stepped(binding)
+        self._changed()
+
+    async def _carry_out(self, prebind: Prebind, step: Step) -> None:
+        assert step.write is not None
+        try:
+            await asyncio.sleep(step.delay_s)
+            async with self._slots:
+                if not self._may_act():
+                    return  # the next tick asks again
+                answer = await self._answer(prebind.binding, step)
+        finally:
+            prebind.stepping = False
+        self._machine.prebinds.answered(prebind, step, answer)
+        self._machine.prebinds.due.append(prebind)
+        self._wake.set()
+
+    async def _answer(self, binding: Binding, step: Step) -> Answer:
+        write = step.write
+        assert write is not None
+        if step.undo and self._machine.cluster.storage.held_by_others(binding.uid, write.claim):
+            return Answer.DONE
+        try:
+            if write.volume:
+                return await (self._unclaim if step.undo else self._claim)(write)
+            return await self._select(write, undo=step.undo)
+        except KubeError as error:
+            logger.warning("binding claim %s: %s", write.claim, error)
+            return Answer.AGAIN
+
+    # ------------------------------------------------------------------------------------- claims
+    async def _select(self, write: Write, *, undo: bool) -> Answer:
+        """The selected-node annotation of a claim, or its end."""
+        namespace, _, name = write.claim.partition("/")
+        path = claim_path(namespace, name)
+        claim = await self._read(path, PersistentVolumeClaim)
+        if isinstance(claim, Answer):
+            return claim
+        if claim.metadata.uid != write.claim_uid:
+            return Answer.LOST
+        there = claim.metadata.annotation(SELECTED_NODE)
+        if claim.spec.volume_name or there == (None if undo else write.node):
+            return Answer.DONE
+        if there is not None and there != write.node:
+            return Answer.LOST
+        value = None if undo else write.node
+        metadata = precondition(claim) | {"annotations": {SELECTED_NODE: value}}
+        return await self._patch(path, {"metadata": metadata})
+
+    # ------------------------------------------------------------------------------------ volumes
+    async def _claim(self, write: Write) -> Answer:
+        """The claimRef of a volume."""
+        volume = await self._read(volume_path(write.volume), PersistentVolume)
+        if isinstance(volume, Answer):
+            return volume
+        ref = volume.spec.claim_ref
+        namespace, _, name = write.claim.partition("/")
+        if ref is not None and ref.uid == write.claim_uid:
+            return Answer.DONE
+        if ref is not None and ref != ObjectReference(namespace, name):
+            return Answer.LOST
+        claim_ref = {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace,
+            "name": name, "uid": write.claim_uid,
+        }  # fmt: skip
+        metadata = precondition(volume)
+        if ref is None:
+            metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
+        body = {"metadata": metadata, "spec": {"claimRef": claim_ref}}
+        return await self._patch(volume_path(write.volume), body)
+
+    async def _unclaim(self, write: Write) -> Answer:
+        """Take the claimRef back, unless the volume controller has acted on it."""
+        volume = await self._read(volume_path(write.volume), PersistentVolume)
+        if isinstance(volume, Answer):
+            return volume
+        ref = volume.spec.claim_ref
+        ours = ref is not None and ref.uid == write.claim_uid
+        by_us = volume.metadata.annotation(BOUND_BY_CONTROLLER) is not None
+        if not ours or not by_us or volume.status.phase == "Bound":
+            return Answer.DONE
+        namespace, _, name = write.claim.partition("/")
+        claim = await self._read(claim_path(namespace, name), PersistentVolumeClaim)
+        if isinstance(claim, PersistentVolumeClaim) and claim.spec.volume_name:
+            return Answer.DONE
+        metadata = precondition(volume) | {"annotations": {BOUND_BY_CONTROLLER: None}}
+        body = {"metadata": metadata, "spec": {"claimRef": None}}
+        return await self._patch(volume_path(write.volume), body)
+
+    # ----------------------------------------------------------------------------------- requests
+    async def _read(self, path: str, kind: type[Any]) -> Any:
+        """The object, or what its absence answers."""
+        answer = await self._client.get(path)
+        if answer.status == 404:
+            return Answer.LOST
+        if not answer.ok:
+            logger.warning("reading %s: %d %s", path, answer.status, answer.text)
+            return Answer.AGAIN
+        try:
+            return msgspec.json.decode(answer.body, type=kind)
+        except msgspec.DecodeError as error:
+            logger.warning("reading %s: %s", path, error)
+            return Answer.LOST
+
+    async def _patch(self, path: str, body: dict[str, Any]) -> Answer:
+        answer = await self._client.patch(path, body, content_type=MERGE)
+        if answer.ok:
+            return Answer.DONE
+        if answer.status == 404:
+            return Answer.LOST
+        if answer.status != 409:
+            logger.warning("changing %s: %d %s", path, answer.status, answer.text)
+        return Answer.AGAIN
+
+
+def precondition(found: PersistentVolume | PersistentVolumeClaim) -> dict[str, Any]:
+    """Metadata of a patch that takes effect on this very version only."""
+    meta = found.metadata
+    return {"uid": meta.uid, "resourceVersion": meta.resource_version}
+
+
+def claim_path(namespace: str, name: str) -> str:
+    """Path of a claim."""
+    return f"/api/v1/namespaces/{path_part(namespace)}/persistentvolumeclaims/{path_part(name)}"
+
+
+def volume_path(name: str) -> str:
+    """Path of a volume."""
+    return f"/api/v1/persistentvolumes/{path_part(name)}"
+
+
+def in_prebind(binding: Binding) -> bool:
+    """Whether a reserved pod goes to PREBIND first."""
+    return binding.stage is Stage.PREBIND
