@@ -15,18 +15,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(120)]
 PODS = 200
 SHAPES = ("100m", "150m", "200m", "250m", "300m")
 
-REQUIRED_AFFINITY = {
-    "affinity": {
-        "podAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "labelSelector": {"matchLabels": {"app": "db"}},
-                    "topologyKey": "kubernetes.io/hostname",
-                }
-            ]
-        }
-    }
-}
+DEVICE_CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
 
 
 async def test_every_pod_is_bound_once_with_condition_and_event(api: Api, tmp_path: Path) -> None:
@@ -89,8 +78,8 @@ async def test_a_pod_that_fits_nowhere_says_so_and_wakes_up_with_a_new_node(
 
 @pytest.mark.parametrize(
     ("spec", "named"),
-    [(REQUIRED_AFFINITY, "affinity")],
-    ids=["affinity"],
+    [(DEVICE_CLAIM, "resource claim")],
+    ids=["device"],
 )
 async def test_a_pod_with_a_constraint_not_built_is_refused_by_name(
     api: Api, tmp_path: Path, spec: dict[str, Any], named: str
