@@ -80,38 +80,68 @@ def set_up_logging(settings: object) -> None:
     )
 
 
-def add_run(commands: argparse._SubParsersAction[Parser]) -> None:
+Parts = tuple[type[Any], Callable[[Any], int]]
+"""A settings class, and what runs with such settings."""
+
+
+def add_command(
+    commands: argparse._SubParsersAction[Parser],
+    words: Sequence[str],
+    *,
+    name: str,
+    text: str,
+    parts: Callable[[Parser], Parts],
+) -> None:
+    """A subcommand with flags from settings; what it needs is imported when it is named."""
+    parser = commands.add_parser(name, help=text, description=text)
+    if words[:1] != [name]:
+        return
+    settings, run = parts(parser)
+    add_flags(parser, settings)
+    parser.set_defaults(command=lambda args: run(settings_from(args, settings)))
+
+
+def run_parts(_parser: Parser) -> Parts:
     """`stretto run`: all roles on one machine."""
     from stretto.cli.run import RunSettings, run_command
 
-    text = "run all roles on this machine for an existing cluster, in the foreground"
-    parser = commands.add_parser("run", help=text, description=text)
-    add_flags(parser, RunSettings)
-    parser.set_defaults(command=lambda args: run_command(settings_from(args, RunSettings)))
+    return RunSettings, run_command
 
 
-def add_demo(commands: argparse._SubParsersAction[Parser]) -> None:
+def demo_parts(_parser: Parser) -> Parts:
     """`stretto demo`: the main job with a simulated cluster and a real trace."""
     from stretto.cli.demo import DemoSettings, demo_command
 
-    text = "run the main job here: simulated cluster, real Valkey, all roles, a real GPU trace"
-    parser = commands.add_parser("demo", help=text, description=text)
-    add_flags(parser, DemoSettings)
-    parser.set_defaults(command=lambda args: demo_command(settings_from(args, DemoSettings)))
+    return DemoSettings, demo_command
 
 
-def add_loadgen(commands: argparse._SubParsersAction[Parser]) -> None:
+def loadgen_parts(parser: Parser) -> Parts:
     """`stretto loadgen`: create pods on a cluster and report how they were scheduled."""
-    text = "create pods (steady, burst, ramp or from a trace) and report how they were scheduled"
-    parser = commands.add_parser("loadgen", help=text, description=text)
+    from stretto.cli.loadgen import loadgen_command
+    from stretto.workload.outcome import EXIT_CODES
+    from stretto.workload.settings import LoadSettings
 
-    def command(args: argparse.Namespace) -> int:
-        from stretto.cli.loadgen import loadgen_command
-        from stretto.workload.settings import LoadSettings
+    parser.epilog = EXIT_CODES
+    return LoadSettings, loadgen_command
 
-        return loadgen_command(settings_from(args, LoadSettings))
 
-    parser.set_defaults(command=command)
+SETTINGS_COMMANDS: tuple[tuple[str, str, Callable[[Parser], Parts]], ...] = (
+    (
+        "run",
+        "run all roles on this machine for an existing cluster, in the foreground",
+        run_parts,
+    ),
+    (
+        "demo",
+        "run the main job here: simulated cluster, real Valkey, all roles, a real GPU trace",
+        demo_parts,
+    ),
+    (
+        "loadgen",
+        "create pods (steady, burst, ramp or from a trace) and report how they were scheduled",
+        loadgen_parts,
+    ),
+)
 
 
 def add_golden(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -204,18 +234,10 @@ def build_parser(
         add_role(commands, name=name, text=text)
         if words[:1] == [name]:
             add_flags(commands.choices[name], role_parts(name)[0])
-    add_loadgen(commands)
-    if words[:1] == ["loadgen"]:
-        from stretto.workload.outcome import EXIT_CODES
-        from stretto.workload.settings import LoadSettings
-
-        commands.choices["loadgen"].epilog = EXIT_CODES
-        add_flags(commands.choices["loadgen"], LoadSettings)
-    if not words or words[0] not in roles:
-        add_run(commands)
-        add_demo(commands)
-        add_golden(commands)
-        add_check_history(commands)
+    for name, text, parts in SETTINGS_COMMANDS:
+        add_command(commands, words, name=name, text=text, parts=parts)
+    add_golden(commands)
+    add_check_history(commands)
     return parser, commands
 
 
