@@ -86,25 +86,37 @@ class EventSource:
                 yield self._object_event(item)
 
     def _pod_events(self, delta: Delta) -> Iterator[ClusterEvent]:
-        """Pods that came and left. A pod may do so several times in a step (it changes, then it
-        goes): its first row says what was, its last what is."""
+        """Pods that came, left, or are there still with another shape.
+
+        A pod may come and leave more than once in a step; what counts is before and after.
+        """
         self._count_groups(delta)
         if delta.pod_count:
             return
-        first: dict[str, tuple[int, int]] = {}
-        last: dict[str, tuple[int, int]] = {}
-        for sign, shape, uid in zip(delta.pod_sign, delta.pod_shape, delta.pod_uid, strict=True):
+        before: dict[str, tuple[int, int] | None] = {}
+        after: dict[str, tuple[int, int] | None] = {}
+        """By uid: (node, shape), None for none."""
+        columns = (delta.pod_uid, delta.pod_sign, delta.pod_node, delta.pod_shape)
+        for uid, sign, node, shape in zip(*columns, strict=True):
             if sign:  # else it is where it was
-                first.setdefault(uid, (sign, shape))
-                last[uid] = sign, shape
-        was = {uid: shape for uid, (sign, shape) in first.items() if sign < 0}
-        now = {uid: shape for uid, (sign, shape) in last.items() if sign > 0}
-        for old, new in sorted({(was[uid], now[uid]) for uid in was.keys() & now.keys()}):
+                before.setdefault(uid, None if sign > 0 else (node, shape))
+                after[uid] = (node, shape) if sign > 0 else None
+        left: set[int] = set()
+        came: set[int] = set()
+        changed: set[tuple[int, int]] = set()
+        for uid, was in before.items():
+            now = after[uid]
+            if was and now and was[0] == now[0]:
+                changed.add((was[1], now[1]))
+                continue
+            left.update({was[1]} if was else ())
+            came.update({now[1]} if now else ())
+        for old, new in sorted(changed):
             if old != new:
                 yield from self._pod_update(old, new)
-        for shape in sorted({shape for uid, shape in was.items() if uid not in now}):
+        for shape in sorted(left):
             yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(shape))
-        for shape in sorted({shape for uid, shape in now.items() if uid not in was}):
+        for shape in sorted(came):
             yield ClusterEvent(ASSIGNED_POD, Action.ADD, new_pod=self._shape(shape))
 
     def _count_groups(self, delta: Delta) -> None:

@@ -134,7 +134,8 @@ class Store:
         """Sorted; None after a creation or a removal."""
         self._past: deque[Change] = deque(maxlen=window)
         self._floor = versions.compacted
-        self._watches: set[Watch] = set()
+        self._watches: dict[Watch, None] = {}
+        """In the order of their beginning, in which they are told."""
         self._observers: list[Callable[[Change], None]] = []
         self._lists: dict[str, Page] = {}
         self._lists_begun = 0
@@ -258,11 +259,11 @@ class Store:
         later = takewhile(lambda change: change.version > since, reversed(self._past))
         for change in reversed(list(later)):
             watch.deliver(change, {})
-        self._watches.add(watch)
+        self._watches[watch] = None
 
     def unwatch(self, watch: Watch) -> None:
         """Tell it nothing more."""
-        self._watches.discard(watch)
+        self._watches.pop(watch, None)
 
     def observe(self, observer: Callable[[Change], None]) -> None:
         """Call a part of the simulator at each change, after the watches."""

@@ -71,14 +71,27 @@ def test_a_pod_with_both_signs_was_changed(
     assert labels(source, delta) == expected
 
 
-def test_a_pod_that_changes_and_goes_in_one_step_has_left(source: EventSource) -> None:
+def test_a_pod_that_changes_and_leaves_in_one_step_has_left(source: EventSource) -> None:
+    delta = Delta()
+    for sign, shape_id in ((-1, 1), (1, 3), (-1, 3)):
+        delta.add_pod(shape_id=shape_id, node_id=1, uid="a", sign=sign)
+    assert labels(source, delta) == ["AssignedPodDelete"]
+
+
+def test_a_pod_that_comes_and_leaves_in_one_step_is_no_event(source: EventSource) -> None:
+    delta = Delta()
+    for sign in (1, -1):
+        delta.add_pod(shape_id=1, node_id=1, uid="a", sign=sign)
+    assert labels(source, delta) == []
+
+
+def test_a_pod_that_moves_leaves_one_node_and_comes_to_another(source: EventSource) -> None:
+    delta = Delta(nodes=[NodeChange(2, node())])
+    source.learn(delta)
     delta = Delta()
     delta.add_pod(shape_id=1, node_id=1, uid="a", sign=-1)
-    delta.add_pod(shape_id=3, node_id=1, uid="a")
-    delta.add_pod(shape_id=3, node_id=1, uid="a", sign=-1)
-    delta.add_pod(shape_id=2, node_id=1, uid="b")
-    delta.add_pod(shape_id=2, node_id=1, uid="b", sign=-1)
-    assert labels(source, delta) == ["AssignedPodDelete"]
+    delta.add_pod(shape_id=1, node_id=2, uid="a")
+    assert labels(source, delta) == ["AssignedPodDelete", "AssignedPodAdd"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ Binder's truth (who holds a reservation, how many the log shows) is kept by the 
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -19,6 +20,7 @@ from tests.dispatcher.brain import BINDER, Brain, shape
 
 GROUPS = {"default/two": GroupRow(min_count=2), "default/three": GroupRow(min_count=3)}
 SHAPES = [shape(1), shape(2)]
+pytestmark = pytest.mark.timeout(120)
 
 
 class Cluster(RuleBasedStateMachine):

@@ -1,0 +1,204 @@
+"""The simulator's API server behind a network that delays, loses and breaks.
+
+:class:`Transport` stands in for :class:`stretto.kube.transport.Transport`: everything above it, the
+client, reflectors, leases and events, is the real code. Whatever reaches the server is carried out
+whether its sender lives or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from stretto.kube.answers import Response
+from stretto.kube.errors import KubeRefused, KubeUnreachable, WatchGone
+from stretto.kube.usage import Usage
+from stretto.simulator.answers import Refusal
+from stretto.simulator.api import ApiServer
+from stretto.simulator.records import encode
+from stretto.simulator.request import Request
+from tests.simulation.world import Host, World
+
+GROUPS_API = "/apis/scheduling.k8s.io/v1beta1"
+TIMEOUT_S = 10.0
+LATE_S = 15.0
+
+
+class KubeNetwork:
+    """The way to the API server, shared by all hosts."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.api = ApiServer(now=self._clock, rng=world.rng)
+        self.down_until = 0.0
+        """The server cannot be reached before this."""
+        self.loss = 0.0
+        """How often a request or its answer is lost, or the request arrives late."""
+        self.stalled_until = 0.0
+        """Watches tell nothing before this."""
+        self.cut: Callable[[], None] = lambda: None
+        self._streams: dict[_Stream, None] = {}
+
+    def _clock(self, later_s: int = 0) -> str:
+        second = 1_700_000_000 + int(self.world.now) + later_s
+        minutes, seconds = divmod(second, 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"2030-01-01T{hours % 24:02d}:{minutes:02d}:{seconds:02d}Z"
+
+    def call(self, method: str, path: str, body: Any = None, **params: str) -> Any:
+        """The test's own access, without a network; fails on a refusal."""
+        data = b"" if body is None else encode(body)
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        answer = self.api.handle(Request(method, path, params, data, kind))
+        assert answer.status < 300, (method, path, answer)
+        return answer
+
+    def cut_watches(self) -> None:
+        """All watches break."""
+        for stream in list(self._streams):
+            stream.broken = True
+            stream.wake()
+
+    def add(self, stream: _Stream) -> None:
+        """A watch has begun."""
+        self._streams[stream] = None
+
+    def drop(self, stream: _Stream) -> None:
+        """A watch has ended."""
+        self._streams.pop(stream, None)
+
+
+class _Stream:
+    """A watch in flight."""
+
+    def __init__(self, network: KubeNetwork) -> None:
+        self.network = network
+        self.broken = False
+        self.some = asyncio.Event()
+
+    def wake(self) -> None:
+        """There are lines, or it broke."""
+        self.some.set()
+
+
+class Transport:
+    """One host's connections."""
+
+    def __init__(self, network: KubeNetwork, host: Host) -> None:
+        self._network = network
+        self._host = host
+        self._world = network.world
+        self.usage = Usage()
+        self.config = type("Config", (), {"url": "https://simulated", "origin": "simulation"})()
+
+    def open(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        *,
+        counted: tuple[str, str],
+        params: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> Response:
+        """One request."""
+        self._host.check()
+        world, network = self._world, self._network
+        loop = world.loop
+        if network.down_until > world.now:
+            await asyncio.sleep(0.01)
+            self._host.check()
+            raise KubeUnreachable("the API server is down", sent=False)
+        request = Request(method, path, params or {}, data or b"", content_type)
+        answered: asyncio.Future[Response] = loop.create_future()
+        lost = world.rng.random() if network.loss else 1.0
+        name = f"{self._host.name} {method} {path}"
+
+        def reach(*, answer: bool) -> None:
+            response = self._carry_out(request)
+            world.note(f"{name} -> {response.status}")
+            if answer:
+                loop.call_later(world.delay(), deliver, response)
+
+        def deliver(response: Response) -> None:
+            if not answered.done():
+                answered.set_result(response)
+
+        if lost >= 3 * network.loss:
+            loop.call_later(world.delay(), lambda: reach(answer=True))
+        elif lost >= 2 * network.loss:
+            world.fault(f"{name}: the answer is lost")
+            loop.call_later(world.delay(), lambda: reach(answer=False))
+        elif lost >= network.loss:
+            world.fault(f"{name}: arrives late")
+            late = world.rng.random() * LATE_S
+            loop.call_later(late, lambda: reach(answer=True))
+        else:
+            world.fault(f"{name}: lost")
+        try:
+            async with asyncio.timeout(timeout_s or TIMEOUT_S):
+                response = await answered
+        except TimeoutError:
+            self._host.check()
+            raise KubeUnreachable("nothing came in time") from None
+        self._host.check()
+        self.usage.add(*counted, response.status)
+        return response
+
+    def _carry_out(self, request: Request) -> Response:
+        if request.path == GROUPS_API:
+            return Response(200, encode({"resources": [{"name": "podgroups"}]}))
+        answer = self._network.api.handle(request)
+        return Response(answer.status, answer.body)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, counted: tuple[str, str], silence_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A watch."""
+        self._host.check()
+        network = self._network
+        if network.down_until > self._world.now:
+            await asyncio.sleep(0.01)
+            raise KubeUnreachable("the API server is down", sent=False)
+        stream = _Stream(network)
+        try:
+            store, watch = network.api.watch(Request("GET", path, params), wake=stream.wake)
+        except Refusal as refusal:
+            if refusal.code == 410:
+                raise WatchGone(refusal.answer.body.decode()) from None
+            raise KubeRefused(f"watch {path}: {refusal.code}", status=refusal.code) from None
+        network.add(stream)
+        try:
+            yield self._pieces(stream, watch, silence_s)
+        finally:
+            store.unwatch(watch)
+            network.drop(stream)
+            self.usage.add(*counted, 200)
+
+    async def _pieces(self, stream: _Stream, watch: Any, silence_s: float) -> AsyncIterator[bytes]:
+        world, network = self._world, self._network
+        while True:
+            if not watch.lines:
+                stream.some.clear()
+                try:
+                    async with asyncio.timeout(min(silence_s, 30.0)):
+                        await stream.some.wait()
+                except TimeoutError:
+                    watch.bookmark(network.api.version)
+            await asyncio.sleep(max(world.delay(), network.stalled_until - world.now))
+            self._host.check()
+            if stream.broken or network.down_until > world.now:
+                raise KubeUnreachable("the watch broke")
+            lines, watch.lines = watch.lines, []
+            if lines:
+                yield b"".join(lines)

@@ -1,0 +1,112 @@
+"""The ledger's twin behind the client's interface, with calls that wait, fail, or lose their
+answer.
+
+The twin is the script's specification and is held equal to it on a real server elsewhere. What is
+lost here is lost as by a real server: all of it (FLUSHALL), or the last acknowledged writes at a
+crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from stretto.ledger.twin import LedgerTwin, TwinStore
+from stretto.ledger.types import LedgerEntry, LedgerMember, LedgerOp, LedgerUnavailable
+from tests.simulation.world import Host, World
+
+
+class LedgerServer:
+    """The server's memory, what it had written to its file, and whether it answers."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.store = TwinStore()
+        self.down_until = 0.0
+        self._saved = copy.deepcopy(self.store)
+
+    def save(self) -> None:
+        """What is acknowledged up to now survives a crash (appendfsync everysec)."""
+        self._saved = copy.deepcopy(self.store)
+
+    def crash(self, *, away_s: float) -> None:
+        """The server dies and is started again on its file."""
+        server = self.store.server
+        self._load(self._saved)
+        self.store.server = server
+        self.store.restart()
+        self.down_until = self.world.now + away_s
+
+    def _load(self, saved: TwinStore) -> None:
+        fresh = copy.deepcopy(saved)
+        self.store.meta, self.store.nodes = fresh.meta, fresh.nodes
+        self.store.pods, self.store.units, self.store.names = fresh.pods, fresh.units, fresh.names
+
+
+class Ledger:
+    """Stands in for :class:`stretto.ledger.client.Ledger` on one host."""
+
+    def __init__(self, server: LedgerServer, host: Host) -> None:
+        self._server = server
+        self._host = host
+        self._twin = LedgerTwin(owner="simulation", store=server.store)
+        self._epoch = 0
+
+    async def _call(self, name: str, *args: Any, **options: Any) -> Any:
+        world, server = self._server.world, self._server
+        self._host.check()
+        await asyncio.sleep(world.delay(most=0.004))
+        self._host.check()
+        if server.down_until > world.now:
+            await asyncio.sleep(0.5)
+            self._host.check()
+            raise LedgerUnavailable("the ledger does not answer")
+        reply = getattr(self._twin, name)(*args, **options)
+        world.note(f"{self._host.name} ledger {name}")
+        await asyncio.sleep(world.delay(most=0.004))
+        self._host.check()
+        return reply
+
+    async def install(self, epoch: int, *, force_rebuild: bool = False) -> Any:
+        """Take it."""
+        self._epoch = epoch
+        return await self._call("install", epoch, force_rebuild=force_rebuild)
+
+    async def opened(self) -> None:
+        """It is whole."""
+        await self._call("opened")
+
+    async def reserve(self, units: Sequence[Any]) -> Any:
+        """Reserve units."""
+        return await self._call("reserve", units)
+
+    async def transition(self, ops: Sequence[Any]) -> Any:
+        """Steps."""
+        return await self._call("transition", ops) if ops else []
+
+    async def set_nodes(self, changes: Sequence[Any], removed: Iterable[str] = ()) -> None:
+        """Accounts."""
+        await self._call("set_nodes", changes, removed)
+
+    async def rebuild(self, *, nodes: Sequence[Any], entries: Sequence[Any]) -> None:
+        """Empty it and write it anew, as the client does."""
+        await self.install(self._epoch, force_rebuild=True)
+        await self.set_nodes(nodes)
+        await self.transition([adopted(entry) for entry in entries])
+        await self.opened()
+
+    async def entries(self, *, open_only: bool = False) -> Any:
+        """All entries."""
+        return await self._call("entries", open_only=open_only)
+
+    async def node_sums(self) -> Any:
+        """Sums."""
+        return await self._call("node_sums")
+
+
+def adopted(entry: LedgerEntry) -> LedgerOp:
+    """The operation that writes an entry."""
+    member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
+    return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)
