@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: help install check format test proto golden differential bench demo lock clean
+.PHONY: simulate help install check format test proto golden differential bench demo lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ golden: install ## check golden cases against the placement code: make golden CA
 
 differential: install ## fresh worlds, decided by kube-scheduler's code and by ours: PODS=10000 [ARGS="--seed 1 …"]
 	$(BIN)/python -m tests.golden.differential --pods $(or $(PODS),1000) $(ARGS)
+
+simulate: install ## all roles in virtual time with faults: make simulate [RUNS=1000] [ARGS="--first 0 --story SEED"]
+	$(BIN)/python -m tests.simulation --runs $(or $(RUNS),1000) $(ARGS)
 
 bench: install ## run the benchmarks: make bench [WHAT="decide ledger pipeline side-by-side"]
 	$(BIN)/python -m bench $(WHAT)

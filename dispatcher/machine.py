@@ -309,10 +309,10 @@ class Machine:
         record = self.lane.reply(
             uid, result, resource_version=resource_version, now=now, pause_s=pause_s
         )
-        if record is not None and record.group is not None:
-            record = record.group.lead
-        if record is not None and record.place is Place.PATCHING:
-            self.queue.requeue_front(record, now)
+        lead = record.group.lead if record is not None and record.group is not None else None
+        for waiting in (record, lead):
+            if waiting is not None and waiting.place is Place.PATCHING:
+                self.queue.requeue_front(waiting, now)
 
     def tick(self, now: float) -> None:
         """Time has passed: backoffs end, the forgotten is looked after."""

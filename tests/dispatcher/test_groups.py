@@ -252,6 +252,22 @@ def test_a_condition_in_flight_holds_the_whole_gang_back() -> None:
     assert [m.resource_version for m in unit.members].count(77) == 2
 
 
+def test_a_late_member_whose_condition_is_in_flight_goes_out_after_the_reply() -> None:
+    brain = gang(members=4)
+    brain.dispatch()
+    brain.settle("m0")
+    known(brain, GANG_OF_3, placed=3)
+    assert brain.units() == ["m3"]
+    brain.unplaceable("m3", at=5)
+    (order,) = brain.machine.patches(brain.now)
+    brain.event(at=6)
+    brain.wait(1)
+    assert brain.units() == []
+    assert brain.state("m3") is State.PATCHING
+    brain.machine.patch_replied(order.uid, PatchResult.WRITTEN, now=brain.now)
+    assert brain.units() == ["m3"]
+
+
 def test_a_log_that_is_read_anew_forgets_groups_it_does_not_show() -> None:
     brain = gang()
     brain.machine.group_states([], anew=True)

@@ -1,7 +1,7 @@
 """A whole deployment on a simulated cluster, its faults, and the judge.
 
-A run: roles start, pods are created (single ones and gangs, some are deleted again), faults fire for
-a while, then they stop, dead roles are started again, and everything that fits must come to rest
+A run: roles start, pods are created (single ones and a gang, some are deleted again), faults fire
+for a while, then they stop, dead roles are started again, and everything must come to rest
 bound. The judge looks at every change of the API server's objects, not at what Stretto believes.
 """
 
@@ -19,6 +19,7 @@ from scheduler_shard.process import make_shard
 from scheduler_shard.streams import ShardStreams
 from stretto.config.binder import BinderSettings
 from stretto.config.dispatcher import DispatcherSettings
+from stretto.config.scheduler_file import configuration_of_role
 from stretto.config.shard import ShardSettings
 from stretto.kube.client import KubeClient
 from stretto.rpc.messages import ShardHello
@@ -42,12 +43,14 @@ LEASES: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a run does. The cluster is exactly full when all its pods run: 500m each."""
+    """What a run does. The cluster is exactly full when all its pods run, 500m each; while faults
+    fire, rivals ask for more, so that room that is freed is taken at once."""
 
     shards: int = 2
     nodes: int = 3
     node_cpu: int = 2
     singles: int = 8
+    rivals: int = 5
     gangs: int = 1
     gang_size: int = 3
     deletes: int = 10
@@ -107,6 +110,8 @@ def cpu_of(body: Any) -> int:
 class Simulation:
     """One run; see the module docstring."""
 
+    pods_kind = PODS_KIND
+
     def __init__(self, seed: int, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self.world = World(seed)
@@ -115,6 +120,7 @@ class Simulation:
         self.ledger = LedgerServer(self.world)
         self.judge = Judge(self.world, node_cpu=self.settings.node_cpu)
         self.hosts: dict[str, Host] = {}
+        self.configuration = configuration_of_role(DispatcherSettings(), names=("stretto",))
         self.incarnations = 0
         self.processes: dict[str, Any] = {}
         self._keeping = True
@@ -182,6 +188,7 @@ class Simulation:
         names = [(f"p{number}", "") for number in range(settings.singles)]
         for gang in range(settings.gangs):
             names += [(f"g{gang}-{number}", f"g{gang}") for number in range(settings.gang_size)]
+        names += [(f"r{number}", "") for number in range(settings.rivals)]
         world.rng.shuffle(names)
         for name, group in names:
             self.create_pod(name, group=group)
@@ -228,14 +235,18 @@ class Simulation:
         )
         async with KubeClient(host) as client:  # type: ignore[arg-type]
             ledger: Any = Ledger(self.ledger, host)
-            process = binder.process.BinderProcess(settings, client=client, ledger=ledger)
+            process = binder.process.BinderProcess(
+                settings, client=client, ledger=ledger, configuration=self.configuration
+            )
             self.processes["binder"] = process
             await process.run(stop=asyncio.Event(), ready=None)
 
     async def _dispatcher(self, host: Host) -> None:
         settings = DispatcherSettings(conditions_in_flight=2, **LEASES)
         async with KubeClient(host) as client:  # type: ignore[arg-type]
-            process = dispatcher.process.DispatcherProcess(settings, client=client)
+            process = dispatcher.process.DispatcherProcess(
+                settings, client=client, configuration=self.configuration
+            )
             self.processes["dispatcher"] = process
             await process.run(stop=asyncio.Event(), ready=None)
 
@@ -249,11 +260,13 @@ class Simulation:
 
     async def _shard(self, host: Host, role: str) -> None:
         settings = ShardSettings(name=role)
-        shard = make_shard(settings, stories=None)
+        shard = make_shard(settings, stories=None, configuration=self.configuration)
         self.processes[role] = shard
         streams = ShardStreams(
             shard,
-            hello=ShardHello(role, f"incarnation-{self.incarnations}"),
+            hello=ShardHello(
+                role, f"incarnation-{self.incarnations}", profiles=self.configuration.digest
+            ),
             dispatcher=Dialer(self.rpc, host, "127.0.0.1:7070"),  # type: ignore[arg-type]
             binder=Dialer(self.rpc, host, "127.0.0.1:7071"),  # type: ignore[arg-type]
             rng=self.world.rng,
@@ -324,9 +337,11 @@ class Simulation:
         self.ledger.crash(away_s=self.world.rng.random() * 2)
 
     def _heal(self) -> None:
-        """Faults stop; a last pod makes everybody notice what was lost meanwhile."""
+        """Faults stop and rivals go; a last pod makes everybody notice what was lost meanwhile."""
         self.world.note("faults stop")
         self.kube.loss = 0.0
+        for number in range(self.settings.rivals):
+            self.kube.call("DELETE", f"{PODS}/r{number}", {"gracePeriodSeconds": 0})
         self.create_pod("last")
 
     # ------------------------------------------------------------------------------------ the end

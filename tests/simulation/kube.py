@@ -22,8 +22,8 @@ from stretto.simulator.request import Request
 from tests.simulation.world import Host, World
 
 GROUPS_API = "/apis/scheduling.k8s.io/v1beta1"
-TIMEOUT_S = 10.0
-LATE_S = 15.0
+TIMEOUT_S = 2.0
+LATE_S = 8.0
 
 
 class KubeNetwork:

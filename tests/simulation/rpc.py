@@ -114,7 +114,7 @@ class RpcServer:
         """Listen."""
         self.network.servers.setdefault(self.listen, []).append(self)
 
-    async def stop(self, *, grace_s: float) -> None:  # noqa: ARG002
+    async def stop(self, *, grace_s: float) -> None:
         """Listen no more."""
         self.network.cut(self.host)
 

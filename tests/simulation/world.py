@@ -1,8 +1,8 @@
 """Virtual time, one source of chance, and hosts that can die: the ground of the simulation.
 
 The event loop is asyncio's own with another selector: where a real one would wait, this one moves
-the clock. So a run takes no longer than its computing, and with one seed for everything that is left
-to chance it is the same run each time.
+the clock. So a run takes no longer than its computing, and with one seed for everything that is
+left to chance it is the same run each time.
 """
 
 from __future__ import annotations

@@ -1,0 +1,70 @@
+"""Many simulated runs: ``python -m tests.simulation --runs 1000``; exit code 1 if one fails.
+
+A failing seed is shown with ``--story SEED``: everything that happened in its run, to the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+
+from tests.simulation.cluster import Simulation, Violation
+
+PROGRESS_S = 5.0
+
+
+def story(seed: int) -> int:
+    """Tell one run."""
+    run = Simulation(seed)
+    try:
+        run.run()
+    except Violation as violation:
+        print("\n".join(run.world.story))
+        print(violation)
+        return 1
+    print("\n".join(run.world.story))
+    return 0
+
+
+def many(first: int, runs: int) -> int:
+    """Run seeds in turn; print progress, then the sums."""
+    sums: Counter[str] = Counter()
+    bad: list[str] = []
+    began, told = time.process_time(), time.monotonic()
+    for seed in range(first, first + runs):
+        run = Simulation(seed)
+        try:
+            run.run()
+        except Violation as violation:
+            bad.append(str(violation))
+            print(violation, flush=True)
+        sums.update(runs=1, events=run.world.events, faults=run.world.faults)
+        if time.monotonic() - told > PROGRESS_S:
+            told = time.monotonic()
+            print(f"{sums['runs']} of {runs} runs, {len(bad)} failed", file=sys.stderr, flush=True)
+    rate = runs / (time.process_time() - began)
+    print(
+        f"{runs} runs from seed {first}: {len(bad)} failed; {sums['events'] / runs:.0f} events and "
+        f"{sums['faults'] / runs:.1f} faults a run, {rate:.1f} runs a second of CPU"
+    )
+    return 1 if bad else 0
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--runs", type=int, default=100, help="how many runs (default 100)")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first (default 0)")
+    parser.add_argument("--story", type=int, metavar="SEED", help="tell one run instead")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    if arguments.story is not None:
+        return story(arguments.story)
+    return many(arguments.first, arguments.runs)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

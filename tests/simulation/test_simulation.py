@@ -1,0 +1,56 @@
+"""A few simulated runs in each test run; ``make simulate RUNS=…`` does many."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.cluster import Judge, Settings, Simulation, Violation
+
+SEEDS = 24
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_everything_comes_to_rest_whatever_fails(seed: int) -> None:
+    run = Simulation(seed)
+    run.run()
+    assert run.world.faults >= 3
+    assert run.world.events >= 200
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    assert Simulation(7).run() == Simulation(7).run() != Simulation(8).run()
+
+
+def test_without_faults_nothing_is_lost_or_late() -> None:
+    run = Simulation(3, Settings(faults=0, patience_s=20))
+    run.run()
+    assert run.world.faults == 0
+
+
+def test_the_judge_sees_an_overcommitted_node_and_a_pod_that_moves() -> None:
+    run = Simulation(1)
+    judge = Judge(run.world, node_cpu=1)
+    pods = run.kube.api.store(run.pods_kind)
+    pods.observe(judge.changed)
+    for number in range(3):
+        run.create_pod(f"p{number}")
+    run.kube.call("POST", "/api/v1/nodes", {"metadata": {"name": "n0"}})
+    bind = {"target": {"kind": "Node", "name": "n0"}}
+    for number in range(2):
+        path = f"/api/v1/namespaces/default/pods/p{number}/binding"
+        run.kube.call("POST", path, {**bind, "metadata": {"name": f"p{number}"}})
+    with pytest.raises(Violation, match="n0 is overcommitted by p2"):
+        path = "/api/v1/namespaces/default/pods/p2/binding"
+        run.kube.call("POST", path, {**bind, "metadata": {"name": "p2"}})
+    run.world.loop.close()
