@@ -152,6 +152,11 @@ class Groups:
                 self.define(group.key, None)
                 self.count(group.key, 0)
 
+    def touch(self, record: PodRecord) -> None:
+        """A pod has come to another place: its group is to be looked at again."""
+        if record.group is not None:
+            self._dirty[record.group.key] = record.group
+
     def _group(self, key: str) -> GroupRecord:
         group = self._by_key.get(key)
         if group is None:

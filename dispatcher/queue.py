@@ -158,6 +158,7 @@ class Queue:
 
     def left(self, record: PodRecord) -> None:
         """A pod is no longer out as a probe of its shape: another may go."""
+        self._groups.touch(record)
         shape = record.shape
         if record.uid in shape.probes:
             shape.probes.discard(record.uid)

@@ -268,6 +268,18 @@ def test_a_late_member_whose_condition_is_in_flight_goes_out_after_the_reply() -
     assert brain.units() == ["m3"]
 
 
+def test_a_member_that_failed_before_the_log_told_of_the_others_is_not_forgotten() -> None:
+    brain = gang()
+    brain.dispatch()
+    brain.settle("m0")
+    brain.outcome("m0", OutcomeKind.FAILED, members=("m1",), cause=Cause.BIND_FAILED)
+    known(brain, GANG_OF_3, placed=2)
+    assert brain.units() == [], "the lead is still with the binder"
+    brain.outcome("m0", OutcomeKind.BOUND, members=("m0",), node="n")
+    brain.wait(1)
+    assert brain.units() == ["m1"]
+
+
 def test_a_log_that_is_read_anew_forgets_groups_it_does_not_show() -> None:
     brain = gang()
     brain.machine.group_states([], anew=True)

@@ -101,6 +101,10 @@ class Ledger:
         """All entries."""
         return await self._call("entries", open_only=open_only)
 
+    async def holdings(self, *, nodes: Sequence[str], pods: Sequence[str]) -> Any:
+        """Some nodes and pods."""
+        return await self._call("holdings", nodes=nodes, pods=pods)
+
     async def node_sums(self) -> Any:
         """Sums."""
         return await self._call("node_sums")

@@ -50,7 +50,7 @@ def test_the_judge_sees_an_overcommitted_node_and_a_pod_that_moves() -> None:
     for number in range(2):
         path = f"/api/v1/namespaces/default/pods/p{number}/binding"
         run.kube.call("POST", path, {**bind, "metadata": {"name": f"p{number}"}})
+    path = "/api/v1/namespaces/default/pods/p2/binding"
     with pytest.raises(Violation, match="n0 is overcommitted by p2"):
-        path = "/api/v1/namespaces/default/pods/p2/binding"
         run.kube.call("POST", path, {**bind, "metadata": {"name": "p2"}})
     run.world.loop.close()
