@@ -36,7 +36,7 @@ def place_batch(
 
     ``compiled`` must be fresh. ``add(row)`` must count a pod of the shape on a row of the snapshot.
     """
-    if compiled.cross:
+    if compiled.looks_around:
         return _place_across(
             compiled, count, spares=spares, ranking=ranking, counters=counters, add=add
         )

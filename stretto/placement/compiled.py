@@ -73,10 +73,14 @@ class CompiledShape:
         self.cross = CrossPart(self)
         """Filters and scorers that look at other rows; empty for plain shapes."""
         kinds = self._compile_filters() | self._compile_scorers()
+        self.looks_around = bool(self.cross.filters or self.cross.scorers)
+        """Some filter or scorer does look at other rows."""
         self._kinds = tuple(sorted(kinds))
         self._kind_versions = tuple(map(snapshot.kind_version, self._kinds))
         self._basis = profile.basis(shape, snapshot)
-        self._basis_stamp = snapshot.object_version, snapshot.kins.terms_version
+        self._basis_kinds = profile.basis_kinds
+        self._basis_read = self._read_by_basis()
+        self._stamp_of_basis = snapshot.object_version, snapshot.kins.terms_version
         self.prefilters = [p for p in profile.prefilters if p.has_prefilter(shape)]
         """Plugins whose PreFilter may reject the shape."""
         self._versioned = [f for f in self.dynamic if type(f).version is not Filter.version]
@@ -95,7 +99,7 @@ class CompiledShape:
     def nbytes(self) -> int:
         """Bytes this takes, roughly."""
         fixed = 0 if isinstance(self._fixed, int) else self._fixed.nbytes
-        if self.cross:
+        if self.looks_around:
             return _COMPILED_BYTES + self.cross.nbytes
         return _COMPILED_BYTES + (self.total.nbytes if self._uses > 1 else 0) + fixed
 
@@ -136,14 +140,23 @@ class CompiledShape:
         """Whether what its plugins were made from has changed since."""
         snapshot = self.snapshot
         stamp = snapshot.object_version, snapshot.kins.terms_version
-        if stamp == self._basis_stamp:
+        if stamp == self._stamp_of_basis:
             return False
         if self._kind_versions != tuple(map(snapshot.kind_version, self._kinds)):
             return True
-        if self._basis != self.profile.basis(self.shape, snapshot):
-            return True
-        self._basis_stamp = stamp
+        read = self._read_by_basis()
+        if read != self._basis_read:
+            if self._basis != self.profile.basis(self.shape, snapshot):
+                return True
+            self._basis_read = read
+        self._stamp_of_basis = stamp
         return False
+
+    def _read_by_basis(self) -> tuple[int, ...]:
+        """Versions of what the plugins' basis depends on."""
+        snapshot = self.snapshot
+        kinds = map(snapshot.kind_version, self._basis_kinds)
+        return snapshot.kins.terms_version, *kinds
 
     def fails(self) -> bool:
         """Whether a plugin fails on a row that passes the filters before it: upstream ends the
@@ -179,7 +192,7 @@ class CompiledShape:
 
     def refresh(self, counters: Counters) -> None:
         """Bring ``total`` up to date with the snapshot."""
-        if self.cross:
+        if self.looks_around:
             self.cross.refresh(counters)
             self.total = self.cross.total
             return
@@ -228,7 +241,7 @@ class CompiledShape:
             passes = dynamic.passes(view)
             if passes is not None:
                 mask = mask & passes
-        if self.snapshot.nominations and not self.cross:
+        if self.snapshot.nominations and not self.looks_around:
             mask = leave_claimed(self.filters, self.shape, mask, view=view, snapshot=self.snapshot)
         return mask
 
@@ -288,7 +301,7 @@ class CompiledShape:
     def total_of_row(self, row: int) -> int:
         """The total of one row as it is now, under the maxima as they stand; -1 if it does not
         fit."""
-        if self.cross:
+        if self.looks_around:
             self.refresh(Counters())
             return self.total.item(row)
         if not self.row_passes(row):
@@ -297,13 +310,19 @@ class CompiledShape:
             return -1
         fixed = self._fixed
         total: int = fixed if isinstance(fixed, int) else fixed.item(row)
-        return total + self.score_of_row(row)
+        for scorer, weight in self.scorers:
+            total += scorer.raw_row(row) * weight
+        return total
 
     def row_passes(self, row: int) -> bool:
-        """Whether a row passes every filter that looks at it alone."""
+        """Whether a row passes every filter that looks at it alone. (Loops: generators cost more
+        than what they ask.)"""
         if not self.static.mask.item(row):
             return False
-        return all(dynamic.passes_row(row) for dynamic in self.dynamic)
+        for dynamic in self.dynamic:  # noqa: SIM110
+            if not dynamic.passes_row(row):
+                return False
+        return True
 
     def score_of_row(self, row: int) -> int:
         """:meth:`row_scores` of one row."""

@@ -30,16 +30,13 @@ class CrossPart:
         self._stamp = -1
         self._static_version = -1
         self._image_version = -1
-        self._mask: Bools = np.zeros(0, dtype=np.bool_)
+        self._mask: Bools = _NO_ROWS
         """bool[rows]: passes every filter that depends on the row alone."""
-        self._scores: Int64s = np.zeros(0, dtype=np.int64)
+        self._scores: Int64s = _NO_SCORES
         """int64[rows]: weighted scores that depend on the row alone."""
         self._maxima: list[int] | None = None
         self._fixed: Int64s | int = 0
-        self.total: Int64s = np.zeros(0, dtype=np.int64)
-
-    def __bool__(self) -> bool:
-        return bool(self.filters or self.scorers)
+        self.total: Int64s = _NO_SCORES
 
     @property
     def nbytes(self) -> int:
@@ -110,3 +107,7 @@ class CrossPart:
                 total += scores.weighted * weight
         mask_out(total, mask)
         self.total = total
+
+
+_NO_ROWS: Bools = np.zeros(0, dtype=np.bool_)
+_NO_SCORES: Int64s = np.zeros(0, dtype=np.int64)

@@ -208,11 +208,13 @@ class Plugin:
     them makes the shapes that have such a filter or scorer be compiled anew."""
     silent_kinds: ClassVar[frozenset[str]] = frozenset()
     """Those of them whose change may give a filter or scorer to a shape that has none."""
+    basis_kinds: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of objects that :meth:`basis` reads."""
 
     def basis(self, shape: Shape, snapshot: Snapshot) -> object:
         """What filter and scorer are made from beside the shape, as a value to compare: when it is
-        another one the shape is compiled anew. Asked when an object, or the set of affinity terms
-        on pods, has changed. Finer than ``kinds``."""
+        another one the shape is compiled anew. Asked when an object of ``basis_kinds``, or the set
+        of affinity terms on pods, has changed. Finer than ``kinds``."""
         return None
 
     def pre_enqueue(self, shape: Shape, snapshot: Snapshot) -> Status | None:

@@ -70,16 +70,21 @@ class Profile:
     unbuilt_filters: tuple[str, ...] = ()
     """Enabled filter plugins that this release does not have."""
     unbuilt_scorers: tuple[str, ...] = ()
+    basis_kinds: tuple[str, ...] = field(init=False)
+    """The kinds of objects that :meth:`basis` reads."""
+    _based: tuple[Plugin, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Note which plugins have a basis, each once."""
+        plugins = dict.fromkeys((*self.filters, *(plugin for plugin, _ in self.scorers)))
+        based = tuple(plugin for plugin in plugins if type(plugin).basis is not Plugin.basis)
+        kinds = frozenset().union(*(plugin.basis_kinds for plugin in based))
+        object.__setattr__(self, "_based", based)
+        object.__setattr__(self, "basis_kinds", tuple(sorted(kinds)))
 
     def basis(self, shape: Shape, snapshot: Snapshot) -> tuple[object, ...]:
         """What plugins make filters and scorers of a shape from; see ``Plugin.basis``."""
-        return tuple(plugin.basis(shape, snapshot) for plugin in self._based)
-
-    @property
-    def _based(self) -> tuple[Plugin, ...]:
-        """The plugins that have a basis, each once."""
-        plugins = dict.fromkeys((*self.filters, *(plugin for plugin, _ in self.scorers)))
-        return tuple(plugin for plugin in plugins if type(plugin).basis is not Plugin.basis)
+        return tuple([plugin.basis(shape, snapshot) for plugin in self._based])
 
 
 class Profiles:

@@ -47,6 +47,13 @@ class Term(NamedTuple):
 
 def terms_of(shape: Shape) -> tuple[Term, ...]:
     """Every pod affinity term of a shape."""
+    if not (
+        shape.anti_affinity
+        or shape.affinity
+        or shape.preferred_affinity
+        or shape.preferred_anti_affinity
+    ):
+        return ()
     return (
         *(Term(Flavour.ANTI, 0, term) for term in shape.anti_affinity),
         *(Term(Flavour.AFFINITY, 0, term) for term in shape.affinity),
@@ -144,11 +151,12 @@ class KinTable:
         for namespace in self._enrolled if namespaces is None else namespaces:
             yield from self._enrolled.get(namespace, ())
 
-    def terms_for(self, namespace: str) -> Iterator[Term]:
+    def terms_for(self, namespace: str) -> tuple[Term, ...]:
         """Distinct terms on pods that may be about pods of a namespace; those with a selector of
         namespaces come whether or not it matches."""
-        yield from self._terms.get(namespace, ())
-        yield from self._terms.get("", ())
+        if not self._terms:
+            return ()
+        return (*self._terms.get(namespace, ()), *self._terms.get("", ()))
 
     def woken(self, kin: Kin) -> None:
         """A kin is about to have its first pod."""

@@ -242,5 +242,5 @@ def test_a_plain_shape_is_not_slowed_by_terms_that_are_not_about_it():
         PLAIN, namespace="other", anti_affinity=(PodTerm("zone", ("other",), None, APP),)
     )
     snapshot.add_pod(far, 0)
-    assert not kernel._compiled(PLAIN).cross
-    assert kernel._compiled(far).cross
+    assert not kernel._compiled(PLAIN).looks_around
+    assert kernel._compiled(far).looks_around

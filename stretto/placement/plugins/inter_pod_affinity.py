@@ -71,6 +71,10 @@ class Basis(NamedTuple):
     """Version of the namespaces if a term of the shape selects some, else 0."""
 
 
+NOTHING = Basis(frozenset(), frozenset(), Incoming("", (), ()), 0)
+"""Of a shape without terms, when no pod has any that may be about it."""
+
+
 class InterPodFilter(Filter):
     """Required affinity, required anti-affinity, and that of pods on nodes."""
 
@@ -235,6 +239,7 @@ class InterPodAffinity(Plugin):
 
     name = NAME
     static = False
+    basis_kinds = frozenset({NAMESPACE})
 
     def __init__(self, args: InterPodArgs) -> None:
         self._args = args
@@ -242,10 +247,13 @@ class InterPodAffinity(Plugin):
     def basis(self, shape: Shape, snapshot: Snapshot) -> Basis:
         """Terms of pods on nodes that are about the shape, its own counted as if one of its pods
         were there already: placing the first must not change it."""
+        terms = (*snapshot.kins.terms_for(shape.namespace), *terms_of(shape))
+        if not terms:
+            return NOTHING
         incoming = incoming_of(shape, snapshot)
         against: set[str] = set()
         drawn: set[str] = set()
-        for term in (*snapshot.kins.terms_for(shape.namespace), *terms_of(shape)):
+        for term in terms:
             scores = term_weight(term, hard_weight=self._args.hard_weight)
             wanted = against if term.flavour is Flavour.ANTI else drawn if scores else None
             key = term.term.topology_key
@@ -260,11 +268,16 @@ class InterPodAffinity(Plugin):
 
     def filter(self, shape: Shape, snapshot: Snapshot) -> Filter | None:
         """None when no required term is about the shape, nor is it about others."""
-        found = InterPodFilter(shape, self.basis(shape, snapshot), snapshot)
+        basis = self.basis(shape, snapshot)
+        if basis is NOTHING:
+            return None
+        found = InterPodFilter(shape, basis, snapshot)
         return None if found.idle else found
 
     def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:
         """None when no term scores."""
         basis = self.basis(shape, snapshot)
+        if basis is NOTHING:
+            return None
         found = InterPodScorer(shape, basis, args=self._args, snapshot=snapshot)
         return None if found.idle else found

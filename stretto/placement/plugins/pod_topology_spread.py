@@ -22,6 +22,7 @@ from stretto.placement.plugins.taint_toleration import TaintFilter
 from stretto.placement.plugins.topology_spread_score import SpreadScorer
 from stretto.placement.pod_questions import Spreading
 from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.workloads import KINDS as WORKLOADS
 from stretto.snapshot.workloads import SERVICE, decode_selector
 
 NAME = "PodTopologySpread"
@@ -172,6 +173,7 @@ class PodTopologySpread(Plugin):
 
     name = NAME
     static = False
+    basis_kinds = frozenset(WORKLOADS)
 
     def __init__(self, args: SpreadArgs, gates: Gates) -> None:
         self._args = args
@@ -213,15 +215,16 @@ class PodTopologySpread(Plugin):
     def _default_selector(self, shape: Shape, snapshot: Snapshot) -> tuple[Requirement, ...]:
         """What the Services and the controller of a pod select, together; () if there is none
         (helper.DefaultSelector)."""
-        if not self._args.defaults:
+        services = snapshot.objects_in(SERVICE, shape.namespace)
+        kind, name = shape.controller
+        if not self._args.defaults or not (services or kind):
             return ()
         labels = dict(shape.labels)
         found: set[Requirement] = set()
-        for row in snapshot.objects_in(SERVICE, shape.namespace).values():
+        for row in services.values():
             selector = decode_selector(row.payload)
             if requirements_match(selector, labels):
                 found.update(selector)
-        kind, name = shape.controller
         payload = snapshot.object_payload(kind, f"{shape.namespace}/{name}") if kind else None
         if payload is not None:
             found.update(decode_selector(payload))
