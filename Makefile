@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: simulate help install check format test proto golden differential bench demo lock clean
+.PHONY: simulate help install check format test proto golden differential races bench demo lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ differential: install ## fresh worlds, decided by kube-scheduler's code and by o
 
 simulate: install ## all roles in virtual time with faults: make simulate [RUNS=1000] [ARGS="--first 0 --story SEED"]
 	$(BIN)/python -m tests.simulation --runs $(or $(RUNS),1000) $(ARGS)
+
+races: install ## the last of everything at four shards, one winner each: ROUNDS=10000
+	$(BIN)/python -m tests.races.volumes --rounds $(or $(ROUNDS),10000)
 
 bench: install ## run the benchmarks: make bench [WHAT="decide ledger pipeline side-by-side"]
 	$(BIN)/python -m bench $(WHAT)
