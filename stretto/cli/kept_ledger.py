@@ -27,6 +27,8 @@ class KeptLedger:
         self.server = EmbeddedServer(folder=folder)
         self.restarts = 0
         """How often it was started again after it had died."""
+        self.died = False
+        """It has died at least once, and may be away right now."""
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -58,6 +60,7 @@ class KeptLedger:
             began = time.monotonic()
             if runs:
                 code = await self.server.ended()
+                self.died = True
                 logger.warning("the ledger server ended with code %s; starting it again.", code)
             await asyncio.sleep(pause.after(lived_s=time.monotonic() - began))
             runs = await self._started_again()

@@ -14,7 +14,7 @@ import dataclasses
 import os
 import pathlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from stretto.model.errors import OperatorError
 from stretto.telemetry.logs import setup_logging
 
 READY_TIMEOUT_S = 60.0
+Excuse = Callable[[], bool]
 
 
 class RunError(OperatorError):
@@ -222,18 +223,19 @@ async def cluster_uid(settings: RunSettings) -> str:
 
 
 @contextlib.asynccontextmanager
-async def ledger_url(settings: RunSettings, *, uid: str) -> AsyncIterator[str]:
-    """The URL of the given ledger, or of an embedded one that lives as long as the context."""
+async def ledger_of(settings: RunSettings, *, uid: str) -> AsyncIterator[tuple[str, Excuse]]:
+    """The given ledger, or an embedded one that lives as long as the context: its URL, and whether
+    it is to blame for a Binder that did not find it."""
     if settings.redis_url:
         # One line from here instead of one from the Binder after the other roles have started.
         from stretto.ledger.client import Ledger
 
         await (await Ledger.open(settings.redis_url, owner=uid)).close()
-        yield settings.redis_url
+        yield settings.redis_url, lambda: False
         return
     folder = settings.state_dir / "ledger" / uid
     async with KeptLedger(folder=folder) as ledger:
-        yield ledger.url
+        yield ledger.url, lambda: ledger.died
 
 
 def scheduler_names(settings: RunSettings) -> tuple[str, ...]:
@@ -256,8 +258,9 @@ async def run_all(settings: RunSettings, *, stop: asyncio.Event) -> int:
     """Start everything, stay until ``stop``, end everything."""
     names = ", ".join(scheduler_names(settings))
     uid = await cluster_uid(settings)
-    async with ledger_url(settings, uid=uid) as url:
+    async with ledger_of(settings, uid=uid) as (url, excuse):
         supervisor = Supervisor(roles_of(settings, redis_url=url, ports=Ports()))
+        supervisor.roles["binder"].excuse = excuse
         try:
             await supervisor.start()
             await wait_ready_or(stop, supervisor=supervisor)

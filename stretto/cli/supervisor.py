@@ -3,8 +3,8 @@
 Used by `stretto run` and `stretto demo`. A child that dies is started again after a pause that
 doubles from 0.2 s to 5 s while it keeps dying: recovery belongs to the roles, all that is needed
 here is that they come back. A child that exits with code 2 before it was ever ready has said what
-an operator must mend: the supervisor stops with that code. The children are told to end with us
-(PR_SET_PDEATHSIG) so that a killed parent leaves nothing behind.
+an operator must mend: the supervisor stops with that code, unless the role knows an excuse. The
+children are told to end with us (PR_SET_PDEATHSIG) so that a killed parent leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 
 from stretto.ledger.server import die_with_parent
 from stretto.model.errors import OperatorError
@@ -74,6 +75,9 @@ class Role:
     process: asyncio.subprocess.Process | None = None
     starts: int = 0
     was_ready: bool = False
+    excuse: Callable[[], bool] = lambda: False
+    """Whether an exit with code 2 before it was ever ready is somebody else's fault that passes:
+    then it is started again."""
     stopping: bool = False
     """It has been told to end, and is not started again."""
 
@@ -140,7 +144,7 @@ class Supervisor:
             role.process = None
             if is_stopping(role):
                 return
-            if code == 2 and not role.was_ready:
+            if code == 2 and not role.was_ready and not role.excuse():
                 if not self.failed.done():
                     self.failed.set_result(
                         RoleError(f"{role.name} could not start; its line above says why")

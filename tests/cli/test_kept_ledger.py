@@ -23,9 +23,11 @@ async def test_a_killed_server_comes_back_at_its_address_with_its_entries(
         await ledger.install(1)
         await ledger.set_nodes([node("n1")])
         await ledger.reserve([unit("u1", "n1")])
+        assert not kept.died
         for times in (1, 2):
             os.kill(kept.server.pid, signal.SIGKILL)
             await until(lambda: kept.restarts == times, timeout_s=10, what="a start")  # noqa: B023
+        assert kept.died
         # The same client, the same address, nothing told to it.
         assert [entry.pod_uid for entry in await ledger.entries()] == ["u1"]
         assert (await ledger.reserve([unit("u2", "n1")]))[0].kind.name == "GRANTED"

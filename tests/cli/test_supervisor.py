@@ -44,6 +44,20 @@ async def test_a_killed_role_comes_back(tmp_path: pathlib.Path) -> None:
         os.kill(second, 0)
 
 
+async def test_a_role_with_an_excuse_is_started_again(tmp_path: pathlib.Path) -> None:
+    """Its ledger had died; once the excuse is over, the next failure counts."""
+    role = simulator(tmp_path, 99_999)
+    role.excuse = lambda: role.starts < 3
+    supervisor = Supervisor([role])
+    await supervisor.start()
+    try:
+        with pytest.raises(RoleError, match="simulator could not start"):
+            await supervisor.wait_ready(timeout_s=20)
+    finally:
+        await supervisor.stop()
+    assert role.starts == 3
+
+
 async def test_a_role_that_cannot_start_is_not_started_again(tmp_path: pathlib.Path) -> None:
     role = simulator(tmp_path, 99_999)
     supervisor = Supervisor([role])

@@ -71,7 +71,8 @@ def children_of(pid: int) -> dict[str, int]:
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
             words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
-            found[name_of(words)] = int(child)
+            if any(words):  # none: it has ended
+                found[name_of(words)] = int(child)
     return found
 
 
