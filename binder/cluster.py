@@ -107,6 +107,14 @@ class Cluster:
     def _open(self) -> Delta:
         return Delta(epoch=self.epoch, sequence=self._sequence + 1)
 
+    def begin(self, epoch: int) -> None:
+        """What a standby has seen is what its own epoch starts from."""
+        assert self.epoch == 0 < epoch, "a Binder has one epoch in its life"
+        self.take_closed()
+        self.epoch = epoch
+        self.snapshot.begin(epoch)
+        self._delta = self._open()
+
     # ------------------------------------------------------------------------------------ reading
     @property
     def sequence(self) -> int:

@@ -22,14 +22,14 @@ class Step(NamedTuple):
 class Log:
     """Steps of one epoch in order."""
 
-    def __init__(self, *, epoch: int, limit_bytes: int = 64 << 20) -> None:
+    def __init__(self, *, epoch: int, sequence: int = 0, limit_bytes: int = 64 << 20) -> None:
         self.epoch = epoch
-        self.sequence = 0
+        self.sequence = sequence
         """Of the newest step."""
         self._steps: deque[Step] = deque()
         self._bytes = 0
         self._limit = limit_bytes
-        self._first = 1
+        self._first = sequence + 1
         """Sequence of the oldest step in the ring."""
 
     def append(self, sequence: int, data: bytes) -> None:

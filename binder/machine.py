@@ -100,6 +100,10 @@ class Machine:
         self._ended: list[tuple[Binding, Stage]] = []
         self._told = 0
 
+    def begin(self, epoch: int) -> None:
+        """A standby becomes the Binder of an epoch; what it has seen stays."""
+        self.cluster.begin(epoch)
+
     # ------------------------------------------------------------------------------------- watches
     def node_seen(self, row: NodeRow) -> list[Binding]:
         """A node was listed, added or changed; reservations to resolve on one it replaces."""

@@ -61,6 +61,11 @@ class ObjectWatch:
         """Monotonic time at which the server was last heard."""
         return time.monotonic() if self.kind.optional else self._reflector.heard_at
 
+    async def confirm(self) -> None:
+        """See :meth:`Reflector.confirm`; what is not served has nothing to show."""
+        if self._reflector.synced or not self.kind.optional:
+            await self._reflector.confirm()
+
     async def run(self) -> None:
         """Watch until cancelled."""
         if self.kind.optional:

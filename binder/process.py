@@ -1,7 +1,8 @@
 """One Binder process: the parts, the order in which they start, and how it ends.
 
 Start: serve at once (as a standby it answers "not leader"), wait for the Lease, then under its
-epoch: take the ledger, list nodes and pods, resolve what was in flight, open (reliability I13).
+epoch: take the ledger, list nodes and pods, resolve what was in flight, open (reliability I13). A
+standby watches while it waits, and instead of listing compares what it has seen with a list.
 End: on ``stop`` no more proposals are taken, binds in flight end, and the Lease is given up as
 clean; when the Lease is lost the process exits on the spot, because another may be acting already.
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from binder.bindings import Binding
 from binder.committer import CommitLoop
 from binder.executor import Executor
 from binder.machine import Machine
@@ -52,6 +54,8 @@ SETTLE_S = 2.0
 DOUBT_S = 30.0
 """How long a bind may stay unseen by the watch before its pod is read."""
 METRICS_EVERY_S = 1.0
+STANDBY_AFTER_S = 1.0
+"""Without the Lease for so long, there is a leader, and this is a standby."""
 
 
 class ClusterName(msgspec.Struct):
@@ -88,7 +92,10 @@ class BinderProcess:
         add_propose(self._rpc, self._server.propose)
         add_outcomes(self._rpc, self._server.outcomes)
         self._parts: Parts | None = None
-        self._watches: Watches | None = None
+        machine = self._machine = Machine(epoch=0, profiles=configuration.profiles)
+        self._watches = Watches(
+            machine, client, changed=lambda: standby_sees(machine), resolve=nothing_is_held
+        )
         self._audit = AuditLog(None)
 
     async def run(self, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
@@ -101,9 +108,15 @@ class BinderProcess:
         )
         try:
             await self._rpc.start()
-            tenure = await self._leadership.acquired_unless(stop)
-            if tenure is not None:
-                await self._lead(tenure, stop=stop, ready=ready)
+            watching = asyncio.create_task(self._watches.run())
+            warming = asyncio.create_task(self._warm_up())
+            try:
+                tenure = await self._leadership.acquired_unless(stop)
+                await cancelled(warming)
+                if tenure is not None:
+                    await self._lead(tenure, watching, stop=stop, ready=ready)
+            finally:
+                await cancelled(warming, watching)
         finally:
             telemetry.close()
             await self._rpc.stop(grace_s=0.2)
@@ -112,24 +125,32 @@ class BinderProcess:
         """Open with a whole ledger and watches that speak, or a standby."""
         if self._leadership.standby:
             return True
-        parts, watches = self._parts, self._watches
-        if parts is None or watches is None:
-            return False
-        return parts.commits.ledger_ok and watches.healthy
+        parts = self._parts
+        return parts is not None and parts.commits.ledger_ok and self._watches.healthy
+
+    async def _warm_up(self) -> None:
+        """A standby watches too, so that it need not list everything when it takes over.
+
+        Who gets the Lease at once lists after it has read what may be in flight, as :meth:`_open`
+        does; that is the cheaper order.
+        """
+        await asyncio.sleep(STANDBY_AFTER_S)
+        self._watches.begin.set()
 
     async def _lead(
-        self, tenure: Tenure, *, stop: asyncio.Event, ready: asyncio.Event | None
+        self,
+        tenure: Tenure,
+        watching: asyncio.Task[None],
+        *,
+        stop: asyncio.Event,
+        ready: asyncio.Event | None,
     ) -> None:
         logger.info("leading with epoch %d", tenure.epoch)
         parts, events = self._make_parts(tenure.epoch)
-        watches = self._watches = Watches(
-            parts.machine,
-            self._client,
-            changed=parts.changed,
-            resolve=lambda binding: parts.executor.put(binding, binding.withdraw()),
-        )
-        lease = asyncio.create_task(self._leadership.keep())
-        tasks = [lease, asyncio.create_task(watches.run())]
+        watches = self._watches
+        watches.changed = parts.changed
+        watches.resolve = lambda binding: parts.executor.put(binding, binding.withdraw())
+        tasks = [asyncio.create_task(self._leadership.keep()), watching]
         opening = asyncio.create_task(self._open(parts, watches, tenure))
         stopping = asyncio.create_task(stop.wait())
         writing = asyncio.create_task(events.run()) if events is not None else None
@@ -162,7 +183,8 @@ class BinderProcess:
     def _make_parts(self, epoch: int) -> tuple[Parts, EventWriter | None]:
         settings = self._settings
         names = self._configuration.names
-        machine = Machine(epoch=epoch, profiles=self._configuration.profiles)
+        machine = self._machine
+        machine.begin(epoch)
         self._audit = AuditLog(settings.audit_log, epoch=epoch)
         publisher = Publisher(machine, log_bytes=settings.log_bytes)
         events = None
@@ -175,7 +197,7 @@ class BinderProcess:
             events=events,
             repair=Repair(machine, self._ledger),
             may_act=self._leadership.valid,
-            fresh=lambda: self._watches is not None and self._watches.healthy,
+            fresh=lambda: self._watches.healthy,
             metrics=self._metrics,
             stories=self._stories,
             batch=settings.batch,
@@ -229,8 +251,11 @@ class BinderProcess:
         )
         parts.commits.publish()
         await opening.prepare(found, tenure)
-        watches.begin.set()
-        await watches.synced.wait()
+        if watches.begin.is_set():
+            await watches.confirm()
+        else:
+            watches.begin.set()
+            await watches.synced.wait()
         await self._leadership.announced()
         await opening.finish(watches.bound_names or {})
         watches.bound_names = None
@@ -281,12 +306,21 @@ class BinderProcess:
         metrics.reservations.labels("open").set(len(machine.open))
         metrics.reservations.labels("prebind").set(len(machine.prebinds))
         metrics.reservations.labels("bound").set(len(machine.bindings) - len(machine.open))
-        if self._watches is not None:
-            metrics.watch_lag.set(self._watches.silence_s())
+        metrics.watch_lag.set(self._watches.silence_s())
         for column in machine.cluster.snapshot.resources.columns.values():
             if column.dense and not column.name.startswith("("):  # nodes offer it
                 metrics.allocatable.labels(column.name).set(int(column.alloc.sum()))
                 metrics.used.labels(column.name).set(int(column.used.sum()))
+
+
+def standby_sees(machine: Machine) -> None:
+    """Nobody follows a standby: its picture moves on, the steps are dropped."""
+    machine.effects()
+
+
+def nothing_is_held(_binding: Binding) -> None:
+    """A standby has no reservations that could be resolved."""
+    raise AssertionError("a standby holds a reservation")
 
 
 async def first_of(*tasks: asyncio.Task[Any]) -> None:

@@ -44,7 +44,8 @@ class Publisher:
 
     def __init__(self, machine: Machine, *, log_bytes: int) -> None:
         self.machine = machine
-        self.log = Log(epoch=machine.cluster.epoch, limit_bytes=log_bytes)
+        cluster = machine.cluster
+        self.log = Log(epoch=cluster.epoch, sequence=cluster.sequence, limit_bytes=log_bytes)
         self.steps = Pulse()
         self.outcomes = Pulse()
         self._full: tuple[int, list[bytes]] = (-1, [])

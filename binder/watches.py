@@ -53,8 +53,10 @@ class Watches:
         resolve: Callable[[Binding], None],
     ) -> None:
         self._machine = machine
-        self._changed = changed
-        self._resolve = resolve
+        self.changed = changed
+        """Called after each batch; a standby that begins to lead replaces it."""
+        self.resolve = resolve
+        """Called with reservations whose node has left."""
         self._maker = ShapeMaker()
         self._label_sets: dict[Labels, Labels] = {}
         """Equal label sets share memory."""
@@ -71,7 +73,7 @@ class Watches:
                 kind,
                 client=client,
                 cluster=machine.cluster,
-                changed=changed,
+                changed=self._objects_changed,
                 synced=self._one_synced,
             )
             for kind in KINDS
@@ -83,6 +85,25 @@ class Watches:
         )
         self._namespaces: Reflector[Namespace] = Reflector(
             client, "/api/v1/namespaces", kind=Namespace
+        )
+
+    def _objects_changed(self) -> None:
+        self.changed()  # looked up each time: it is replaced when a standby begins to lead
+
+    async def confirm(self) -> None:
+        """Wait until all that a consistent read shows by now has been told to the machine.
+
+        What a standby has watched may lag behind; before the first commit it must not.
+
+        Raises:
+            WatchStaleError: a watch does not catch up; lists of a new process would.
+        """
+        await self.synced.wait()
+        await asyncio.gather(
+            self._nodes.confirm(),
+            self._pods.confirm(),
+            self._namespaces.confirm(),
+            *(watch.confirm() for watch in self._objects),
         )
 
     @property
@@ -125,7 +146,7 @@ class Watches:
                     logger.warning("%s %s: %s", event.namespace, event.name, event.problem)
                 else:
                     take(event)
-            self._changed()
+            self.changed()
 
     def _node(self, event: Event[Node]) -> None:
         machine = self._machine
@@ -139,7 +160,7 @@ class Watches:
                 logger.warning("node %s takes no pods: %s", event.name, error)
                 orphans = machine.node_gone(event.uid)
         for binding in orphans:
-            self._resolve(binding)
+            self.resolve(binding)
 
     def _pod(self, event: Event[Pod]) -> None:
         pod, uid = event.new, event.uid

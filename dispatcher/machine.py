@@ -112,7 +112,8 @@ class Machine:
         self.acknowledged = (0, 0)
         """(epoch of the Binder, index) of the last outcome that was applied."""
         self._note = note
-        self._unsynced = 1
+        self._synced = 0
+        self._sources = 1
         self._owned_known = False
         self._binder_up_since: float | None = None
 
@@ -124,15 +125,15 @@ class Machine:
         self.epoch = epoch
         self.outcomes.dispatcher_epoch = epoch
         self.shards.epoch = epoch
-        self._unsynced = sources
+        self._sources = sources
 
     def synced(self) -> None:
-        """The first list of one more watch is complete."""
-        self._unsynced = max(0, self._unsynced - 1)
+        """The first list of one more watch is complete; a standby hears of it before it leads."""
+        self._synced += 1
 
     def open(self) -> bool:
         """True once units may be dispatched."""
-        return self.epoch > 0 and self._unsynced == 0 and self._owned_known
+        return self.epoch > 0 and self._synced >= self._sources and self._owned_known
 
     # ---------------------------------------------------------------------------------------- watch
 

@@ -1,9 +1,9 @@
 """One dispatcher process: the parts, the order in which they start, and how it ends.
 
-Start: serve at once (as a standby it answers "not leader"), wait for the Lease, then begin under
-its epoch: subscribe to the Binder's outcomes and owned set, list the pods, and dispatch when all
-are there. End: on ``stop`` the Lease is given up after the last effect; when the Lease is lost the
-process exits on the spot, because another may be acting already.
+Start: serve at once (as a standby it answers "not leader"), watch the pods and follow the Binder,
+wait for the Lease, then begin under its epoch: subscribe to the Binder's outcomes and owned set,
+and dispatch when all are there. End: on ``stop`` the Lease is given up after the last effect; when
+the Lease is lost the process exits on the spot, because another may be acting already.
 """
 
 from __future__ import annotations
@@ -116,13 +116,24 @@ class DispatcherProcess:
         await self._server.start()
         try:
             async with self.telemetry.serving(self.core, self._collector):
-                tenure = await self._leadership.acquired_unless(stop)
-                if tenure is not None:
-                    await self._lead(tenure.epoch, stop=stop, ready=ready)
+                warm = [asyncio.create_task(work) for work in self._warm()]
+                try:
+                    tenure = await self._leadership.acquired_unless(stop)
+                    if tenure is not None:
+                        await self._lead(tenure.epoch, warm, stop=stop, ready=ready)
+                finally:
+                    await cancelled(*warm)
         finally:
             await self._server.stop(grace_s=0.5)
 
-    async def _lead(self, epoch: int, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
+    async def _lead(
+        self,
+        epoch: int,
+        warm: list[asyncio.Task[None]],
+        *,
+        stop: asyncio.Event,
+        ready: asyncio.Event | None,
+    ) -> None:
         self.core.machine.begin(epoch, sources=len(self._configuration.names))
         log.info("leading with epoch %d", epoch)
         tasks = [asyncio.create_task(work) for work in self._parts()]
@@ -131,25 +142,38 @@ class DispatcherProcess:
         stopping = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait(
-                [*tasks, *writing, stopping], return_when=asyncio.FIRST_COMPLETED
+                [*tasks, *warm, *writing, stopping], return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 task.result()
         finally:
-            await cancelled(*tasks, opening, stopping)
+            await cancelled(*tasks, *warm, opening, stopping)
+            self._work.close()
             await self._leadership.release(clean=True)
             finishing = (e.finish(EVENTS_S if stop.is_set() else 0) for e in self._collector.events)
             await asyncio.gather(*finishing)
             await cancelled(*writing)
 
+    def _warm(self) -> list[Coroutine[Any, Any, None]]:
+        """What a standby does too, so that it knows the pods and the cluster when it takes over.
+
+        None of it has an effect: nothing is dispatched or written before the Lease is held and
+        the Binder has said what it owns. What has changed unseen fails at the API server by its
+        resourceVersion.
+        """
+        core, client, names = self.core, self._client, self._configuration.names
+        peer = {"target": self._settings.binder, "name": self._leadership.identity}
+        follow = FollowClient(core, security=self._security, rng=random.Random(), **peer)
+        watches = [PodWatch(client, core=core, scheduler_name=name) for name in names]
+        return [follow.run(), *(watch.run() for watch in watches), core.run()]
+
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
-        """Everything that runs while we lead, besides the writers of events."""
+        """What runs while we lead only, besides the writers of events."""
         settings, core, client = self._settings, self.core, self._client
         rng = random.Random()
         peer = {"target": settings.binder, "name": self._leadership.identity}
         profiles = self._configuration.digest
         outcomes = OutcomesClient(core, security=self._security, rng=rng, profiles=profiles, **peer)
-        follow = FollowClient(core, security=self._security, rng=rng, **peer)
         events = {
             name: EventWriter(
                 client, reporter=name, capacity=EVENT_QUEUE, workers=EVENT_WORKERS, rng=rng
@@ -161,17 +185,11 @@ class DispatcherProcess:
         )
         core.may_act = self._leadership.valid
         core.sinks = Sinks(work=self._work, outcomes=outcomes, writer=writer)
-        watches = [
-            PodWatch(client, core=core, scheduler_name=name) for name in self._configuration.names
-        ]
         self._collector.events = tuple(events.values())
         return [
             self._leadership.keep(),
             outcomes.run(),
-            follow.run(),
-            *(watch.run() for watch in watches),
             writer.run(),
-            core.run(),
         ]
 
     async def _announce(self, ready: asyncio.Event | None) -> None:

@@ -35,6 +35,13 @@ class WorkServer:
         """Identity or address of the active dispatcher, for "not leader"."""
         self._streams = itertools.count(1)
         self._outgoing: dict[int, asyncio.Queue[ToShard | None]] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Lead no more: streams end, and shards that dial are told so."""
+        self._closed = True
+        for outgoing in self._outgoing.values():
+            outgoing.put_nowait(None)
 
     def to_shard(self, send: Send) -> None:
         """Queue units for a stream."""
@@ -57,7 +64,7 @@ class WorkServer:
         first = await anext(requests, None)
         if first is None:
             return
-        if machine.epoch == 0:
+        if machine.epoch == 0 or self._closed:
             await send(ToShard(not_leader=self._leader()))
             return
         hello = checked_hello(first.hello, message="FromShard", profiles=self._profiles)

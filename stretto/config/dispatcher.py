@@ -25,7 +25,10 @@ class DispatcherSettings(LeaderSettings):
     )
     binder: str = dataclasses.field(
         default="127.0.0.1:7071",
-        metadata={"help": "host:port of the binder; every address behind the name is dialled"},
+        metadata={
+            "help": "host:port of the binder, or several with commas between; every address "
+            "behind a name is dialled, and the one that leads is kept"
+        },
     )
     lease_name: str = dataclasses.field(
         default="stretto-dispatcher", metadata={"help": "name of the leader Lease"}

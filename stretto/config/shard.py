@@ -27,11 +27,17 @@ class ShardSettings(RoleSettings):
     )
     dispatcher: str = dataclasses.field(
         default="127.0.0.1:7070",
-        metadata={"help": "host:port of the dispatcher; every address behind the name is dialled"},
+        metadata={
+            "help": "host:port of the dispatcher, or several with commas between; every address "
+            "behind a name is dialled, and the one that leads is kept"
+        },
     )
     binder: str = dataclasses.field(
         default="127.0.0.1:7071",
-        metadata={"help": "host:port of the binder; every address behind the name is dialled"},
+        metadata={
+            "help": "host:port of the binder, or several with commas between; every address "
+            "behind a name is dialled, and the one that leads is kept"
+        },
     )
     telemetry_listen: str = dataclasses.field(
         default="127.0.0.1:10272",

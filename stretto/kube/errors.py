@@ -36,3 +36,7 @@ class KubeRefused(KubeError):  # noqa: N818
 
 class WatchGone(KubeError):  # noqa: N818
     """The version to continue from is too old (410): the list has to be read anew."""
+
+
+class WatchStaleError(KubeError):
+    """A watch does not show what the API server says: only a new list helps."""

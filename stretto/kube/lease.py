@@ -31,6 +31,10 @@ EPOCH = "stretto.io/epoch"
 """Annotation: the epoch of the last holder that may have acted; written by its first renewal."""
 
 
+LOOKS_A_RENEWAL = 4
+"""Times that a standby reads the Lease while its leader renews it once."""
+
+
 class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which Lease, who we are, and the times (client-go's defaults)."""
 
@@ -148,6 +152,17 @@ class LeaseMachine:
             return Step.CREATE
         free = not self.record.holder or now - self._stood_since >= self.settings.duration_s
         return Step.TAKE if free else Step.WAIT
+
+    def pause_s(self, now: float) -> float:
+        """How long to wait at most after :attr:`Step.WAIT`.
+
+        A standby looks more often than a leader renews: how late it sees the last renewal, and the
+        release, adds to the time without a leader.
+        """
+        if self.tenure is not None or self.record is None:
+            return self.settings.retry_s
+        rest = self._stood_since + self.settings.duration_s - now
+        return min(max(rest, 0.0), self.settings.retry_s / LOOKS_A_RENEWAL)
 
     def waited(self) -> None:
         """A wait is over; what a standby has read is old now."""

@@ -136,7 +136,7 @@ class LeaseKeeper:
         """Take one step."""
         step = self._machine.next_step(self._clock())
         if step is Step.WAIT:
-            await self._sleep()
+            await self._sleep(self._machine.pause_s(self._clock()))
             self._machine.waited()
             return
         try:
@@ -232,7 +232,7 @@ class LeaseKeeper:
         if str(error) != self.problem:
             log.warning("%s", error)
             self.problem = str(error)
-        await self._sleep()
+        await self._sleep(self._machine.settings.retry_s)
 
-    async def _sleep(self) -> None:
-        await asyncio.sleep(self._machine.settings.retry_s * (0.8 + 0.2 * self._rng.random()))
+    async def _sleep(self, at_most_s: float) -> None:
+        await asyncio.sleep(at_most_s * (0.8 + 0.2 * self._rng.random()))

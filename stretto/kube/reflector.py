@@ -28,13 +28,31 @@ from typing import Generic
 
 from stretto.kube.backoff import Backoff
 from stretto.kube.client import PAGE, KubeClient
-from stretto.kube.errors import KubeError, KubeRefused, KubeUnreachable, WatchGone
-from stretto.kube.readers import Bookmark, K, Line, LineBuffer, Page, Reader, Unreadable, version_of
+from stretto.kube.errors import (
+    KubeError,
+    KubeRefused,
+    KubeUnreachable,
+    WatchGone,
+    WatchStaleError,
+)
+from stretto.kube.readers import (
+    BareObject,
+    Bookmark,
+    K,
+    Line,
+    LineBuffer,
+    Page,
+    Reader,
+    Unreadable,
+    version_of,
+)
 from stretto.kube.reflections import Event, EventKind
-from stretto.kube.sightings import Sightings
+from stretto.kube.sightings import Name, Seen, Sightings
 
 log = logging.getLogger(__name__)
 
+CONFIRM_S = 10.0
+CONFIRM_LOOK_S = 0.02
 SILENCE_S = 70.0
 """A real API server sends a bookmark about every 60 s; ten more for a slow one."""
 WATCH_S = (300, 600)
@@ -86,6 +104,47 @@ class Reflector(Generic[K]):
     def dropped(self) -> int:
         """Watch lines that told nothing new."""
         return self._sightings.dropped
+
+    async def confirm(self, *, timeout_s: float = CONFIRM_S) -> None:
+        """Wait until everything that a consistent read shows by now was passed on by :meth:`run`.
+
+        Raises:
+            WatchStaleError: it was not within ``timeout_s`` after the read.
+        """
+        version, listed = await self._read_names()
+        deadline = self._clock() + timeout_s
+        while not self._sightings.caught_up(listed, list_version=version, position=self._version):
+            if self._clock() > deadline:
+                raise WatchStaleError(
+                    f"the watch of {self._path} is more than {timeout_s:g} s behind the API server"
+                )
+            await asyncio.sleep(CONFIRM_LOOK_S)
+
+    async def _read_names(self) -> tuple[int, dict[Name, Seen]]:
+        """(version, what exists then), identities only; tries until the API server answers."""
+        reader: Reader[BareObject] = Reader(BareObject)
+        found: dict[Name, Seen] = {}
+        token = ""
+        while True:
+            try:
+                answer = await self._client.list_page(
+                    self._path, self._params, limit=self._page, continue_token=token
+                )
+            except KubeError as error:
+                await self._wait(str(error), 0.0)
+                continue
+            if not answer.ok:
+                token = "" if answer.status == 410 else token
+                await self._wait(f"list {self._path}: {answer.status} {answer.text}", 0.0)
+                continue
+            page = reader.page(answer.body)
+            for item in page.items:
+                meta = item.metadata
+                seen = Seen(meta.uid, version_of(meta.resource_version))
+                found[meta.namespace, meta.name] = seen
+            token = page.continue_token
+            if not token:
+                return page.version, found
 
     async def run(self) -> AsyncIterator[list[Event[K]]]:
         """Batches of events, never empty. Never ends; raises nothing but cancellation."""

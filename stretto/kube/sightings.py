@@ -15,6 +15,7 @@ not kept.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from stretto.kube.reflections import Event, EventKind
@@ -95,6 +96,17 @@ class Sightings(Generic[T]):
                 new=item,
             )
         )
+
+    def caught_up(self, listed: Mapping[Name, Seen], *, list_version: int, position: int) -> bool:
+        """Whether all that a list shows was passed on; ``position``: how far the watch is."""
+        for name, there in listed.items():
+            here = self._seen.get(name)
+            if here is None and position < there.version:
+                return False  # else it was told, and its end as well
+            if here is not None and here.version < there.version:
+                return False
+        unlisted = self._seen.keys() - listed.keys()
+        return all(self._seen[name].version > list_version for name in unlisted)
 
     def _pass_on(
         self, out: list[Event[T]], name: Name, old: Seen | None, new: Seen, item: T

@@ -198,7 +198,10 @@ async def resolve_all(host: str, port: int) -> list[str]:
 
 
 class Dialer:
-    """Opens streams at the leader behind a name; see the module docstring."""
+    """Opens streams at the leader behind a name; see the module docstring.
+
+    ``target`` is host:port, or several of them with commas between.
+    """
 
     def __init__(
         self,
@@ -210,8 +213,9 @@ class Dialer:
     ) -> None:
         self.target = target
         self._problems: dict[str, str] = {}
-        self._host, self._port = split_address(target)
-        security.channel_credentials(target)  # refuse at start, not at the first connection
+        self._targets = [split_address(one) for one in target.split(",")]
+        for one in target.split(","):
+            security.channel_credentials(one)  # refuse at start, not at the first connection
         self._security = security
         self._rng = rng
         self._resolve = resolve
@@ -254,13 +258,10 @@ class Dialer:
             NotLeader: somebody answered, but no leader did.
             PeerGone: nobody answered, or the name does not resolve.
         """
-        try:
-            addresses = await self._resolve(self._host, self._port)
-        except OSError as error:
-            raise PeerGone(
-                f"{self.target}: cannot resolve {self._host}: {error.strerror}"
-            ) from None
-        tasks = {asyncio.create_task(self._greet(service, address, first)) for address in addresses}
+        tasks = {
+            asyncio.create_task(self._greet(service, address, first, name=name))
+            for name, address in await self._addresses()
+        }
         try:
             return await _first_to_greet(tasks, self.target)
         finally:
@@ -268,10 +269,24 @@ class Dialer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _addresses(self) -> list[tuple[str, str]]:
+        """(name, address) of all that may lead; a name that does not resolve is left out unless
+        it is the last."""
+        found: list[tuple[str, str]] = []
+        problem = ""
+        for host, port in self._targets:
+            try:
+                found += [(host, address) for address in await self._resolve(host, port)]
+            except OSError as error:
+                problem = f"{self.target}: cannot resolve {host}: {error.strerror}"
+        if not found and problem:
+            raise PeerGone(problem)
+        return found
+
     async def _greet(
-        self, service: Service[Out, In], address: str, first: Callable[[], Out]
+        self, service: Service[Out, In], address: str, first: Callable[[], Out], *, name: str
     ) -> tuple[Stream[Out, In], In]:
-        channel = open_channel(address, security=self._trusted(), name=self._host)
+        channel = open_channel(address, security=self._trusted(), name=name)
         try:
             async with asyncio.timeout(GREETING_S):
                 stream = await open_stream(service, channel, first(), peer=address)

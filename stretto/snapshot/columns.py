@@ -269,6 +269,10 @@ class Snapshot:
         self.tentative += count
         self._tentative_on[row] = self._tentative_on.get(row, 0) + count
 
+    def begin(self, epoch: int) -> None:
+        """The same state, under another epoch: its holder has become the one who writes the log."""
+        self.version = Version(epoch, self.version.sequence)
+
     def apply(self, delta: Delta) -> None:
         """Advance by one step of the log, in the order shapes, nodes, pods, removed nodes, objects.
 

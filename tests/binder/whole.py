@@ -9,6 +9,8 @@ import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 import binder.process
 import dispatcher.process
 import scheduler_shard.process
@@ -111,6 +113,18 @@ class Whole:
             **fields,
         )
         return self._start(scheduler_shard.process.run, settings)
+
+    async def leads(self, role: str) -> str:
+        """Who has a role's Lease, once somebody has."""
+        path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+        async with asyncio.timeout(10):
+            while True:
+                answer = await self.client.get(f"{path}/stretto-{role}")
+                if answer.ok:
+                    spec = msgspec.json.decode(answer.body)["spec"]
+                    if spec.get("holderIdentity"):
+                        return str(spec["holderIdentity"])
+                await asyncio.sleep(0.05)
 
     async def pods(self) -> list[Pod]:
         """All pods."""

@@ -14,15 +14,17 @@ import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+import msgspec
 import yaml
 
 from stretto.audit.checker import API_LOG, AUDIT_LOG, OWNER, check, read_history
 from stretto.audit.recorder import Recorder
 from stretto.cli.run import Ports, RunSettings, roles_of, shard_role
-from stretto.cli.supervisor import Supervisor
+from stretto.cli.supervisor import Role, Supervisor
 from stretto.cli.verdict import difference, ledger_owner
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
+from stretto.kube.lease import ADDRESS
 from stretto.ledger.client import Ledger
 from stretto.ledger.server import EmbeddedServer
 from stretto.workload.exposition import Reading
@@ -57,6 +59,8 @@ class StackSettings:
     """Another way to the API server for the Binder: through a nemesis, or with other rights."""
     dispatcher_kubeconfig: pathlib.Path | None = None
     lease_namespace: str = "kube-system"
+    standbys: bool = False
+    """A second binder and a second dispatcher, which stand by."""
     at_rest: bool = True
     """Nothing is under way when the test ends: pods are bound or told why not, entries closed."""
     ports: Ports = dataclasses.field(default_factory=Ports)
@@ -94,16 +98,19 @@ class Stack:
         recorder = Recorder(client, self.folder / API_LOG)
         self.recorder = await self._recording.enter_async_context(recorder)
         roles = roles_of(self.run, redis_url=self.server.url, ports=self.ports)
-        own = {
+        own: dict[str, pathlib.Path | None] = {
             "binder": self.settings.binder_kubeconfig,
             "dispatcher": self.settings.dispatcher_kubeconfig,
         }
+        if self.settings.standbys:
+            roles = self._with_standbys(roles)
         for role in roles:
-            if role.name == "binder":
+            if role.name.startswith("binder"):
                 role.arguments += ["--audit-log", str(self.folder / AUDIT_LOG)]
-            if role.name in own:
+            kind = role.name.removesuffix("-2")
+            if kind in own:
                 role.arguments += LEASE_FLAGS
-                path = own[role.name]
+                path = own[kind]
                 role.arguments += ["--kubeconfig", str(path)] if path else []
             if self.settings.binder_address and role.name != "binder":
                 role.arguments += ["--binder", self.settings.binder_address]
@@ -134,6 +141,48 @@ class Stack:
         await self.server.__aexit__(None, None, None)
         for name in self.supervisor.roles if failed else ():
             sys.stdout.write(f"--- {name}\n{self.log_of(name)}\n")
+
+    def _with_standbys(self, roles: list[Role]) -> list[Role]:
+        """The same roles, and another of the two that have a leader; all know all addresses."""
+        own, other = self.ports, Ports()
+        peers = [
+            f"--binder=127.0.0.1:{own.binder},127.0.0.1:{other.binder}",
+            f"--dispatcher=127.0.0.1:{own.dispatcher},127.0.0.1:{other.dispatcher}",
+        ]
+        listens = {
+            "binder": (other.binder, other.binder_http),
+            "dispatcher": (other.dispatcher, other.dispatcher_http),
+        }
+        more = []
+        for role in roles:
+            role.arguments += {"binder": [], "dispatcher": peers[:1]}.get(role.name, peers)
+            if role.name in listens:
+                port, http = listens[role.name]
+                flags = [f"--listen=127.0.0.1:{port}", f"--telemetry-listen=127.0.0.1:{http}"]
+                name = f"{role.name}-2"
+                ready = f"http://127.0.0.1:{http}/readyz"
+                log = self.folder / "logs" / f"{name}.log"
+                more.append(Role(name, [*role.arguments, *flags], ready, log))
+        return [*roles, *more]
+
+    async def leader(self, role: str) -> str:
+        """Name of the process that has a role's Lease, by the address in it."""
+        config = await KubeConfig.from_file(self.kubeconfig)
+        async with KubeClient(config) as client:
+            answer = await client.get(
+                "/apis/coordination.k8s.io/v1/namespaces/"
+                f"{self.settings.lease_namespace}/leases/stretto-{role}"
+            )
+        address = msgspec.json.decode(answer.body)["metadata"]["annotations"].get(ADDRESS, "")
+        names = [n for n, r in self.supervisor.roles.items() if r.process and n.startswith(role)]
+        found = [n for n in names if address and address in self._listens(n)]
+        return found[0] if found else ""
+
+    def _listens(self, name: str) -> str:
+        """The address in the last --listen of a role's arguments."""
+        words = self.supervisor.roles[name].arguments
+        at = max(i for i, word in enumerate(words) if word.startswith("--listen"))
+        return words[at].partition("=")[2] or words[at + 1]
 
     async def add_shard(self, number: int) -> str:
         """Start one more shard and wait until it is ready; its name."""

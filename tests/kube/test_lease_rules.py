@@ -65,6 +65,14 @@ def test_a_standby_takes_over_only_after_the_lease_stood_still_by_its_own_clock(
     assert machine.tenure == (9, False, False, 6)
 
 
+def test_a_standby_looks_often_and_wakes_when_the_lease_may_be_taken() -> None:
+    machine = LeaseMachine(SETTINGS)
+    machine.observed(record(7), 0.0)
+    assert machine.pause_s(1.0) == SETTINGS.retry_s / 4
+    assert machine.pause_s(14.9) == pytest.approx(0.1)
+    assert leading(at=100.0).pause_s(100.5) == SETTINGS.retry_s
+
+
 def test_a_released_lease_is_taken_at_once_and_its_clean_mark_is_passed_on() -> None:
     machine = LeaseMachine(SETTINGS)
     machine.observed(record(7, "", clean=True), 0.0)

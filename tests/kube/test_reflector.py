@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from stretto.kube.client import KubeClient
-from stretto.kube.errors import KubeRefused
+from stretto.kube.errors import KubeRefused, WatchStaleError
 from stretto.kube.readers import BareObject, LineBuffer
 from stretto.kube.reflector import Reflector
 from tests.kube.api_server import (
@@ -276,3 +276,28 @@ async def test_an_endless_line_is_given_up() -> None:
     assert buffer.feed(b"x" * 900) == b""
     with pytest.raises(KubeRefused, match="longer than 1000 bytes"):
         buffer.feed(b"x" * 200)
+
+
+async def watching(reflector: Reflector[BareObject]) -> None:
+    async for _ in reflector.run():
+        pass
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_a_watch_is_confirmed_once_it_shows_what_a_read_shows(shown: bool) -> None:
+    """The read is a list of its own; the watch is either up with it or never gets there."""
+    late = line("MODIFIED", pod("a", 12)) if shown else b""
+    script = [page(10, pod("a", 1)), stream(late), page(12, pod("a", 12))]
+    async with serving(*script) as server, client_of(server) as client:
+        reflector = reflector_of(client)
+        task = asyncio.create_task(watching(reflector))
+        async with asyncio.timeout(5):
+            while not server.queries(watch=True):
+                await asyncio.sleep(0.01)
+        if shown:
+            await reflector.confirm(timeout_s=5.0)
+        else:
+            with pytest.raises(WatchStaleError, match="behind the API server"):
+                await reflector.confirm(timeout_s=0.1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.kube.reflections import Event, EventKind
-from stretto.kube.sightings import Sightings
+from stretto.kube.sightings import Seen, Sightings
 
 NAMES = ("a", "b", "c")
 Line = tuple[str, str, str, int]
@@ -128,3 +128,25 @@ def test_lines_told_twice_tell_nothing(steps: list[tuple[str, str, bool]], cut: 
     mirror.take(tell(history.lines))
     assert mirror.objects == history.objects
     assert tell(history.lines[cut:]) == []
+
+
+@given(script=st.lists(writes, min_size=1, max_size=30), cut=st.integers(0, 30))
+def test_a_watch_has_caught_up_when_its_mirror_is_the_list_and_not_before(
+    script: list[tuple[str, str, bool]], cut: int
+) -> None:
+    """What was told up to ``cut`` lines, against a list read at the end."""
+    history, sightings, mirror = History(), Sightings[str](), Mirror()
+    sightings.begin_list()
+    mirror.take([e for e in sightings.end_list(10) if e.kind is not EventKind.SYNCED])
+    for _, name, delete in script:
+        history.write(name, delete=delete)
+    position = 10
+    for type_, name, uid, version in history.lines[:cut]:
+        out: list[Event[str]] = []
+        take = sightings.deleted if type_ == "DELETED" else sightings.changed
+        take(out, ("", name), uid, version, "")
+        mirror.take(out)
+        position = version
+    listed = {("", name): Seen(*there) for name, there in history.objects.items()}
+    caught_up = sightings.caught_up(listed, list_version=history.version, position=position)
+    assert caught_up == (mirror.objects == history.objects)

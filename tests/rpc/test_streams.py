@@ -97,6 +97,29 @@ async def test_of_all_addresses_the_one_that_leads_is_taken() -> None:
     await asyncio.gather(leader.stop(0), other.stop(0))
 
 
+async def test_a_target_may_name_several_and_one_that_does_not_resolve() -> None:
+    leader, other = await serve(echo_credits), await serve(standby)
+
+    async def resolve(host: str, port: int) -> list[str]:
+        if host == "localhost":
+            return [f"127.0.0.1:{port}"]
+        raise OSError(0, "no such name")
+
+    several = Dialer(
+        f"gone:1,localhost:{other.port},localhost:{leader.port}",
+        security=Security(insecure=True),
+        rng=random.Random(1),
+        resolve=resolve,
+    )
+    stream, greeting = await several.try_once(WORK, hello)
+    assert greeting.dispatcher_epoch == 5
+    await stream.close()
+    gone = Dialer("gone:1", security=Security(insecure=True), rng=random.Random(1), resolve=resolve)
+    with pytest.raises(PeerGone, match="cannot resolve gone"):
+        await gone.try_once(WORK, hello)
+    await asyncio.gather(leader.stop(0), other.stop(0))
+
+
 async def test_without_a_leader_the_standby_says_who_it_would_be() -> None:
     """The error carries the hint."""
     other = await serve(standby)
