@@ -93,6 +93,10 @@ class Attached:
         """int64[rows]: volumes that each node takes; -1: no limit."""
         return self._column(self._limit, driver, NONE, np.int64)
 
+    def limits(self, driver: str) -> bool:
+        """Whether any node ever said how many volumes of the driver it takes."""
+        return driver in self._limit
+
     def installed(self, driver: str) -> Bools:
         """bool[rows]: the driver is on the node."""
         return self._column(self._installed, driver, False, np.bool_)

@@ -7,6 +7,8 @@ a CSINode added or changed, a CSIDriver changed, a CSIStorageCapacity added or l
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from stretto.model.shape import Shape
@@ -36,6 +38,8 @@ NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
 NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
 VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+EXACT = 1 << 46
+"""Up to this many bytes a percentage may be computed in doubles."""
 IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 
@@ -106,76 +110,79 @@ class VolumeBindingScorer(Scorer):
         self._snapshot = snapshot
         self._table = table
 
-    def raw(self, view: View) -> Int64s:
+    def raw(self, view: View) -> Int64s | None:
         """int64[view.size]; where a claim gets an existing volume, only such claims count."""
         found = Outlook(self._shape, self._snapshot, view)
-        static: dict[str, tuple[Int64s, Int64s]] = {}
-        for served in found.served:
-            size = np.where(served.static, max(served.claim.size, 0), 0)
-            capacity = np.where(served.static, served.capacity, 0)
-            _add(static, served.claim.storage_class, size, capacity)
-        some = np.zeros(view.size, dtype=np.bool_)
-        for served in found.served:
-            some |= served.static
-        dynamic: dict[str, tuple[Int64s, Int64s]] = {}
-        for provision in found.provisions:
-            if provision.free is not None:
-                _fill(dynamic, provision.claim.storage_class, provision.claim.size,
-                      provision.rows, provision.free)  # fmt: skip
-        present = {
-            name: np.logical_or.reduce(
-                [s.static for s in found.served if s.claim.storage_class == name]
-            )
-            for name in static
-        }
-        provisioned = {
-            name: np.logical_or.reduce(
-                [
-                    p.rows
-                    for p in found.provisions
-                    if p.claim.storage_class == name and p.free is not None
-                ]
-            )
-            for name in dynamic
-        }
-        return np.where(
-            some, self._mean(static, present, view), self._mean(dynamic, provisioned, view)
-        )
+        existing = [
+            _Part(s.claim.storage_class, s.static, max(s.claim.size, 0), s.capacity)
+            for s in found.served
+            if s.static.any()
+        ]
+        made = [
+            _Part(p.claim.storage_class, p.rows, p.claim.size, p.free, shared=True)
+            for p in found.provisions
+            if p.free is not None
+        ]
+        if not existing and not made:
+            return None
+        if not made:
+            return self._mean(existing, view)
+        dynamic = self._mean(made, view)
+        if not existing:
+            return dynamic
+        some = np.logical_or.reduce([part.rows for part in existing])
+        return np.where(some, self._mean(existing, view), dynamic)
 
     def raw_row(self, row: int) -> int:
         """The same for one row."""
-        return int(self.raw(View(self._snapshot, np.array([row], dtype=np.int64)))[0])
+        found = self.raw(View(self._snapshot, np.array([row], dtype=np.int64)))
+        return 0 if found is None else int(found[0])
 
-    def _mean(
-        self, classes: dict[str, tuple[Int64s, Int64s]], present: dict[str, Bools], view: View
-    ) -> Int64s:
+    def _mean(self, parts: list[_Part], view: View) -> Int64s:
         """The mean over the classes that are present on a row, rounded half up."""
+        if len(parts) == 1:
+            return self._score(parts[0].size, parts[0].capacity, parts[0].rows)
         total = np.zeros(view.size, dtype=np.int64)
         count = np.zeros(view.size, dtype=np.int64)
-        for name, (requested, capacity) in classes.items():
-            full = (capacity == 0) | (requested > capacity)
-            percent = requested * MAX_SCORE // np.where(capacity == 0, 1, capacity)
-            score = self._table[np.where(full, MAX_SCORE, percent)]
-            total += np.where(present[name], score, 0)
-            count += present[name]
+        for name in dict.fromkeys(part.storage_class for part in parts):
+            requested, capacity = np.zeros((2, view.size), dtype=np.int64)
+            present = np.zeros(view.size, dtype=np.bool_)
+            for part in parts:
+                if part.storage_class != name:
+                    continue
+                requested[part.rows] += part.size
+                # Storage that volumes are made from is one, so the last claim's free bytes count.
+                kept = 0 if part.shared else capacity
+                capacity = np.where(part.rows, kept + part.capacity, capacity)
+                present |= part.rows
+            total += self._score(requested, capacity, present)
+            count += present
         count = np.maximum(count, 1)
-        return (2 * total + count) // (2 * count)
+        mean: Int64s = (2 * total + count) // (2 * count)
+        return mean
+
+    def _score(self, requested: Int64s | int, capacity: Int64s, rows: Bools) -> Int64s:
+        """By how full it would be, in percent; 0 outside ``rows``."""
+        held = np.where(rows, np.maximum(np.maximum(capacity, requested), 1), 1)
+        exact = int(np.max(requested)) <= EXACT
+        if exact:  # a quotient of doubles below 2^53 is the integer one
+            percent = (np.multiply(requested, MAX_SCORE) / held).astype(np.int64)
+        else:
+            percent = np.multiply(requested, MAX_SCORE) // held
+        percent = np.where(capacity < np.maximum(requested, 1), MAX_SCORE, percent)
+        score: Int64s = np.where(rows, self._table[np.where(rows, percent, 0)], 0)
+        return score
 
 
-def _add(
-    classes: dict[str, tuple[Int64s, Int64s]], name: str, size: Int64s, capacity: Int64s
-) -> None:
-    before = classes.get(name)
-    classes[name] = (size, capacity) if before is None else (before[0] + size, before[1] + capacity)
+class _Part(NamedTuple):
+    """A claim on the rows where it counts: what it asks for and what is there."""
 
-
-def _fill(
-    classes: dict[str, tuple[Int64s, Int64s]], name: str, size: int, rows: Bools, free: Int64s
-) -> None:
-    """Sizes add up; the storage is one, so the last claim's free bytes count (as upstream)."""
-    zero = np.zeros(len(rows), dtype=np.int64)
-    requested, capacity = classes.get(name, (zero, zero))
-    classes[name] = requested + np.where(rows, size, 0), np.where(rows, free, capacity)
+    storage_class: str
+    rows: Bools
+    size: int
+    capacity: Int64s
+    shared: bool = False
+    """All claims of the class draw on the same bytes."""
 
 
 class VolumeBinding(Plugin):

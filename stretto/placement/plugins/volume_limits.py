@@ -7,6 +7,8 @@ attachment that ends.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from stretto.model.shape import Shape
@@ -70,56 +72,68 @@ class NodeVolumeLimitsFilter(Filter):
         if missing:
             everywhere = np.ones(view.size, dtype=np.bool_)
             return [Rejection(missing, everywhere, unresolvable=True)]
-        table = Attached.of(self._snapshot)
-        volumes = new_volumes(self._shape, self._snapshot)
-        drivers = sorted({each.driver for each in volumes})
-        has_node = view.of(table.has_node)
         open_rows = np.ones(view.size, dtype=np.bool_)
+        over = np.zeros(view.size, dtype=np.bool_)
         found = []
-        new = {driver: self._new(driver, volumes, view, has_node) for driver in drivers}
-        for driver in drivers:
-            known = self._snapshot.volumes.drivers.get(driver)
-            if known is not None and known.prevent_if_missing:
-                absent = open_rows & (new[driver] > 0) & ~view.of(table.installed(driver))
+        for driver, absent, exceeded in self._look(view):
+            if absent is not None:
+                absent &= open_rows
                 open_rows &= ~absent
                 text = f"{driver} CSI driver is not installed on the node"
                 found.append(Rejection(text, absent, unresolvable=False))
-        over = np.zeros(view.size, dtype=np.bool_)
-        for driver in drivers:
-            limit = view.of(table.limit(driver))
-            extra = new[driver] - self._shared(driver, volumes, view, table)
-            over |= (limit >= 0) & (extra > 0) & (view.of(table.used(driver)) + extra > limit)
-        found.append(Rejection(EXCEEDED, over & open_rows, unresolvable=False))
-        return found
+            if exceeded is not None:
+                over |= exceeded
+        return [*found, Rejection(EXCEEDED, over & open_rows, unresolvable=False)]
 
-    def _new(self, driver: str, volumes: list[Attachable], view: View, has_node: Bools) -> Int64s:
-        """Volumes of a driver that the pod brings; migrated ones count where there is a CSINode."""
-        counts = np.zeros(view.size, dtype=np.int64)
-        for each in volumes:
-            if each.driver == driver:
-                counts += has_node if each.migrated else 1
-        return counts
+    def _look(self, view: View) -> Iterator[tuple[str, Bools | None, Bools | None]]:
+        """(driver, rows that lack it though it must be there, rows without room); None: none."""
+        table = Attached.of(self._snapshot)
+        by_driver: dict[str, list[Attachable]] = {}
+        for each in new_volumes(self._shape, self._snapshot):
+            by_driver.setdefault(each.driver, []).append(each)
+        for driver in sorted(by_driver):
+            volumes = by_driver[driver]
+            new: Int64s | int = len(volumes)
+            migrated = sum(each.migrated for each in volumes)
+            if migrated:  # these count where there is a CSINode
+                new = new - migrated + view.of(table.has_node) * migrated
+            known = self._snapshot.volumes.drivers.get(driver)
+            absent = None
+            if known is not None and known.prevent_if_missing:
+                absent = (new > 0) & ~view.of(table.installed(driver))
+            exceeded = None
+            if table.limits(driver):
+                extra = new
+                for each in volumes:
+                    extra = self._without(each, extra, view, table)
+                limit = view.of(table.limit(driver))
+                exceeded = view.of(table.used(driver)) + extra > limit
+                exceeded &= (limit >= 0) & (extra > 0)
+            yield driver, absent, exceeded
 
-    def _shared(
-        self, driver: str, volumes: list[Attachable], view: View, table: Attached
-    ) -> Int64s:
-        """Those of them that the node counts already, used by another pod."""
-        counts = np.zeros(view.size, dtype=np.int64)
-        for each in volumes:
-            rows = table.rows_with_pod(each) if each.driver == driver else []
-            if not rows:
-                continue
-            if view.rows is None:
-                counts[rows] += 1
-            else:
-                counts += np.isin(view.rows, rows)
-        return counts
+    def _without(
+        self, volume: Attachable, extra: Int64s | int, view: View, table: Attached
+    ) -> Int64s | int:
+        """Less the volume where a pod of the node uses it already."""
+        rows = table.rows_with_pod(volume)
+        if not rows:
+            return extra
+        shared = np.zeros(view.size, dtype=np.int64)
+        if view.rows is None:
+            shared[rows] = 1
+        else:
+            shared += np.isin(view.rows, rows)
+        return extra - shared
 
     def passes(self, view: View) -> Bools | None:
         """bool[view.size]."""
-        passes = np.ones(view.size, dtype=np.bool_)
-        for rejection in self.rejections(view):
-            passes &= ~rejection.rows
+        if self._missing_claim():
+            return np.zeros(view.size, dtype=np.bool_)
+        passes: Bools | None = None
+        for _, *rejected in self._look(view):
+            for rows in rejected:
+                if rows is not None:
+                    passes = ~rows if passes is None else passes & ~rows
         return passes
 
     def passes_row(self, row: int) -> bool:
