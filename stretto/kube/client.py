@@ -183,8 +183,12 @@ class KubeClient:
 
     async def create_event(self, event: bytes | Mapping[str, Any], *, namespace: str) -> Response:
         """Create an ``events.k8s.io/v1`` Event."""
-        path = f"/apis/events.k8s.io/v1/namespaces/{path_part(namespace)}/events"
-        return await self._call("POST", path, body=event)
+        return await self._transport.send(
+            "POST",
+            f"/apis/events.k8s.io/v1/namespaces/{path_part(namespace)}/events",
+            event if isinstance(event, bytes) else _encode(event),
+            counted=("create", "events"),
+        )
 
     async def evict(self, namespace: str, name: str, *, uid: str) -> Response:
         """Ask for the eviction of the pod that has this uid. 429: its disruption budget is

@@ -120,7 +120,11 @@ class ConnectionPool:
         included, leaves it unknown whether the request was carried out.
         """
         deadline = self._loop.time() + timeout_s
-        connection = await self._take(deadline)
+        connection = self._idle_one() if self._free else None
+        if connection is None:
+            connection = await self._take(deadline)
+        else:
+            self._free -= 1
         answer = connection.send(data)
         self._busy[connection] = (deadline, answer)
         if deadline < self._alarm_at:
@@ -177,17 +181,21 @@ class ConnectionPool:
                 timer.cancel()
         else:
             self._free -= 1
+        try:
+            return self._idle_one() or await self._open(deadline)
+        except BaseException:
+            self._pass_turn()
+            raise
+
+    def _idle_one(self) -> _Connection | None:
+        """A connection that waits for a request, not for too long."""
         oldest_usable = self._loop.time() - IDLE_S
         while self._idle:
             connection = self._idle.pop()
             if connection.usable and connection.idle_since >= oldest_usable:
                 return connection
             connection.close()
-        try:
-            return await self._open(deadline)
-        except BaseException:
-            self._pass_turn()
-            raise
+        return None
 
     async def _open(self, deadline: float) -> _Connection:
         try:
