@@ -17,8 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from binder.device_book import DeviceBook
 from binder.pod_labels import Labels, PodLabels
 from binder.storage import HELD_KINDS, Storage
+from stretto.model.devices import CLAIM as DEVICE_CLAIM
 from stretto.model.shape import Shape
 from stretto.model.unit import NodeId, Version
 from stretto.snapshot.columns import Snapshot
@@ -97,6 +99,8 @@ class Cluster:
         self._shape_ids: dict[bytes, int] = {}
         self._payloads: dict[tuple[str, str], bytes] = {}
         """What :meth:`object_seen` was told last, by (kind, key)."""
+        self.devices = DeviceBook(self._object_changed)
+        """Claims to devices, and what reserved pods hold of them."""
         self.storage = Storage(self._object_changed)
         """Volumes and claims, and what reserved pods hold of them."""
         self._waiting: dict[str, dict[str, Shape]] = {}
@@ -318,6 +322,8 @@ class Cluster:
         """An object that plugins read is as ``payload`` says; None: there is none."""
         if kind in HELD_KINDS:
             self.storage.seen(kind, key, payload)
+        elif kind == DEVICE_CLAIM:
+            self.devices.seen(key, payload)
         else:
             self._object_changed(kind, key, payload)
 

@@ -35,9 +35,18 @@ from stretto.model.unit import (
     Verdict,
     VerdictKind,
 )
+from stretto.placement.devices.plan import NO_DEVICES, DevicePlan
 from stretto.placement.gang import Topologies
 from stretto.placement.kernel import Kernel, UnknownProfileError
 from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan
+
+
+def lines_of(shape: Shape, *, met: tuple[str, ...] = ()) -> Lines:
+    """What a pod of the shape takes of its node's ledger account; ``met``: resources that devices
+    stand in for, which the account does not know."""
+    if met:
+        return (*(line for line in shape.requests if line[0] not in met), ("pods", 1))
+    return (*shape.requests, ("pods", 1))
 
 
 class Incoming(NamedTuple):
@@ -65,6 +74,21 @@ class Reservation(NamedTuple):
     shard: str
     volumes: VolumePlan = NO_VOLUMES
     """What is done to the pod's claims before its bind."""
+    devices: DevicePlan = NO_DEVICES
+    """The same for its claims to devices."""
+
+    met: tuple[str, ...] = ()
+    """Extended resources that devices stand in for: the node itself has none."""
+
+    @property
+    def lines(self) -> Lines:
+        """What it takes of its node's ledger account."""
+        return lines_of(self.shape, met=self.met)
+
+    @property
+    def prebinds(self) -> bool:
+        """Whether anything is done before its bind."""
+        return self.volumes != NO_VOLUMES or self.devices != NO_DEVICES
 
 
 @dataclass(slots=True)
@@ -78,6 +102,7 @@ class Tentative:
     """Their rows at that time."""
     volumes: list[VolumePlan]
     """What their claims need there."""
+    devices: list[DevicePlan]
 
 
 @dataclass(slots=True)
@@ -127,16 +152,12 @@ CAUSE_TEXTS = {
     Cause.STALE: "the ledger gave no answer",
     Cause.POD_GONE: "the pod is gone, or bound by somebody else",
     Cause.VOLUMES: "another commit took the volume, or the pod's claims have changed",
+    Cause.DEVICES: "another commit took the devices, or the pod's claims to them have changed",
     Cause.SPREAD: "another commit took the last place that topology spread allows there",
     Cause.AFFINITY: "pods have come or gone there; affinity no longer admits the pod",
     Cause.INVALID: "no profile of this binder serves its schedulerName",
 }
 """What a verdict was lost to, for people."""
-
-
-def lines_of(shape: Shape) -> Lines:
-    """What a pod of the shape takes of its node's ledger account."""
-    return (*shape.requests, ("pods", 1))
 
 
 class Committer:
@@ -223,6 +244,7 @@ class Committer:
         proposal = incoming.proposal
         rows: list[int] = []
         volumes: list[VolumePlan] = []
+        devices: list[DevicePlan] = []
         nodes = list(proposal.nodes)
         cause = Cause.NONE
         for index, shape in enumerate(incoming.shapes):
@@ -236,6 +258,8 @@ class Committer:
             if cause is not Cause.NONE:
                 break
             volumes.append(self.kernel.volume_plan(shape, row) if shape.claims else NO_VOLUMES)
+            member = proposal.unit.members[index]
+            devices.append(self._device_plan(shape, row, member.uid, proposal.unit.attempt))
             self.cluster.snapshot.add_pod(shape, row)
             rows.append(row)
         if cause is Cause.NONE and not self._topologies.agree(incoming.shapes[0].group, rows):
@@ -248,9 +272,15 @@ class Committer:
             if kind is VerdictKind.REFUSED:
                 self._details[proposal.unit.unit_id] = "an own plugin fails at the binder"
             return self._verdict(incoming, kind, cause)
-        batch.tentative.append(Tentative(incoming, nodes, rows, volumes))
-        batch.units.append(self._ledger_unit(incoming, rows))
+        batch.tentative.append(Tentative(incoming, nodes, rows, volumes, devices))
+        batch.units.append(self._ledger_unit(incoming, rows, devices))
         return None
+
+    def _device_plan(self, shape: Shape, row: int, uid: str, attempt: Attempt) -> DevicePlan:
+        if not shape.device_claims and not shape.device_containers:
+            return NO_DEVICES
+        name = f"{uid}/{attempt.epoch}.{attempt.number}"
+        return self.kernel.device_plan(shape, row, attempt=name)
 
     def _fits(self, shape: Shape, node_id: int) -> tuple[int, Cause]:
         row = self.cluster.snapshot.row_of(node_id)
@@ -258,12 +288,21 @@ class Committer:
             return -1, Cause.NODE_GONE
         return row, self.kernel.check_one(shape, row)
 
-    def _ledger_unit(self, incoming: Incoming, rows: list[int]) -> LedgerUnit:
+    def _ledger_unit(
+        self, incoming: Incoming, rows: list[int], devices: list[DevicePlan]
+    ) -> LedgerUnit:
         unit = incoming.proposal.unit
         uids = self.cluster.snapshot.node_uid
         members = [
-            LedgerMember(member.uid, uids[row], member.resource_version, self._lines_of(shape))
-            for member, shape, row in zip(unit.members, incoming.shapes, rows, strict=True)
+            LedgerMember(
+                member.uid,
+                uids[row],
+                member.resource_version,
+                lines_of(shape, met=plan.resources) if plan.resources else self._lines_of(shape),
+            )
+            for member, shape, row, plan in zip(
+                unit.members, incoming.shapes, rows, devices, strict=True
+            )
         ]
         return LedgerUnit(unit.unit_id, unit.attempt, tuple(members))
 
@@ -322,15 +361,15 @@ class Committer:
             if gone:
                 return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
-        for member, shape, node_uid, volumes in zip(
-            unit.members, incoming.shapes, uids, tentative.volumes, strict=True
+        for member, shape, node_uid, volumes, devices in zip(
+            unit.members, incoming.shapes, uids, tentative.volumes, tentative.devices, strict=True
         ):
             cluster.describe(member.uid, PodFacts(member.namespace, member.name))
             cluster.place(member.uid, shape=shape, node_uid=node_uid)
             settled.reservations.append(
                 Reservation(
                     member, shape, node_uid, cluster.nodes[node_uid].row.name, unit.unit_id,
-                    unit.attempt, incoming.shard, volumes,
+                    unit.attempt, incoming.shard, volumes, devices, devices.resources,
                 )
             )  # fmt: skip
         return Verdict(

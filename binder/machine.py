@@ -18,18 +18,20 @@ from dataclasses import dataclass, field
 from binder.auditor import Expected
 from binder.bindings import Binding, End, Stage
 from binder.cluster import Cluster, PodFacts, PodRow
-from binder.commit import Batch, Committer, Incoming, Reservation, Settled, lines_of
+from binder.commit import Batch, Committer, Incoming, Reservation, Settled
+from binder.entries import add_lines, adoption, entry_for
 from binder.outcomes import OutcomeLog
-from binder.prebind import Prebinds
+from binder.prebind import Prebinds, special_key
 from stretto.ledger.types import (
     NO_ATTEMPT,
     EntryState,
     LedgerEntry,
-    LedgerMember,
     LedgerOp,
     NodeAccount,
     ReserveReply,
 )
+from stretto.model.device_claims import met_by_devices
+from stretto.model.devices import ClassRow
 from stretto.model.shape import Shape
 from stretto.model.unit import (
     Attempt,
@@ -42,6 +44,8 @@ from stretto.model.unit import (
     Verdict,
     VerdictKind,
 )
+from stretto.placement.devices.plan import NO_DEVICES
+from stretto.placement.devices.world import world_of
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
 from stretto.placement.volume_plan import NO_VOLUMES, reaches
@@ -83,7 +87,7 @@ class Machine:
         """Every pod that has a ledger entry, by uid."""
         self.open: dict[str, Binding] = {}
         """Those of them whose fate is not known yet."""
-        self.prebinds = Prebinds(self.cluster.storage, reaches=self._reaches)
+        self.prebinds = Prebinds(self.cluster.storage, self.cluster.devices, reaches=self._reaches)
         """Pods whose claims are being bound."""
         self.committer = Committer(self.cluster, self.kernel, holders=self.bindings)
         self.outcomes = OutcomeLog()
@@ -180,9 +184,9 @@ class Machine:
         old = binding.reservation
         if shape.digest == old.shape.digest:
             return
-        binding.reservation = old._replace(shape=shape)
+        binding.reservation = new = old._replace(shape=shape)
         self.cluster.bound_to(binding.uid, shape=shape, node_name=old.node_name)
-        if lines_of(shape) != lines_of(old.shape):
+        if new.lines != old.lines:
             self.ops.append(adoption(binding))
 
     def _foreign_seen(self, uid: str, *, node_name: str, shape: Shape) -> None:
@@ -227,6 +231,9 @@ class Machine:
             self.bindings[uid] = self.open[uid] = Binding(reservation)
             if reservation.volumes != NO_VOLUMES:
                 self.cluster.storage.hold(uid, reservation.volumes, node=reservation.node_name)
+            if reservation.devices != NO_DEVICES:
+                special = special_key(reservation)
+                self.cluster.devices.hold(uid, reservation.devices, special=special)
         self._prebind(settled.reservations)
         self.ops += [LedgerOp.free(uid) for uid in settled.free]
         for node_uid in settled.drift:
@@ -237,10 +244,14 @@ class Machine:
 
     def _prebind(self, reservations: Sequence[Reservation]) -> None:
         """Units with a member whose claims have to be bound: none of them is bound before."""
-        units = {r.unit_id for r in reservations if r.volumes != NO_VOLUMES}
+        units = {r.unit_id for r in reservations if r.prebinds}
         for reservation in reservations if units else ():
             if reservation.unit_id in units:
                 self.bindings[reservation.member.uid].prebind()
+
+    def device_classes(self) -> list[ClassRow]:
+        """The device classes there are."""
+        return list(world_of(self.cluster.snapshot).classes.values())
 
     def _reaches(self, volume: VolumeRow, node_name: str) -> bool:
         row = self.cluster.snapshot.row_of_name(node_name)
@@ -272,6 +283,7 @@ class Machine:
             self._ended.append((binding, Stage.BOUND))
         if binding.over:
             self.cluster.storage.release(uid)
+            self.cluster.devices.release(uid)
             self.prebinds.withdraw(uid)
         if binding.stage is Stage.OVER and self.bindings.get(uid) is binding:
             del self.bindings[uid]
@@ -379,7 +391,7 @@ class Machine:
         uid = PodUid(entry.pod_uid)
         member = Member(uid, namespace, name, entry.resource_version, 0)
         binding = self._held(member, row, unit_id=UnitId(entry.unit_id), attempt=entry.attempt)
-        if tuple(sorted(entry.lines)) != tuple(sorted(lines_of(binding.reservation.shape))):
+        if tuple(sorted(entry.lines)) != tuple(sorted(binding.reservation.lines)):
             self.ops.append(adoption(binding))
         elif entry.state is not EntryState.BOUND:
             self.ops.append(LedgerOp.bound(uid))
@@ -397,9 +409,10 @@ class Machine:
     def _held(self, member: Member, row: PodRow, *, unit_id: UnitId, attempt: Attempt) -> Binding:
         """A pod that was counted as foreign is a bound entry from now on."""
         shape = self.cluster.shape(row.shape_id)
-        node_name = self.cluster.nodes[row.node_uid].row.name
+        node = self.cluster.nodes[row.node_uid].row
         self._count_foreign(row, -1)
-        binding = Binding(Reservation(member, shape, row.node_uid, node_name, unit_id, attempt, ""))
+        held = Reservation(member, shape, row.node_uid, node.name, unit_id, attempt, "")
+        binding = Binding(held._replace(met=met_by_devices(shape, node.allocatable)))
         binding.stage = Stage.BOUND
         self.bindings[member.uid] = binding
         return binding
@@ -454,6 +467,7 @@ class Machine:
         """Assert that picture, bindings and foreign sums agree; for tests and audits."""
         self.cluster.validate()
         self.cluster.storage.validate(self.open)
+        self.cluster.devices.validate(self.open)
         for uid in self.cluster.facts:
             assert self.cluster.knows(uid) or uid in self.bindings, f"{uid} is not forgotten"
         assert self.open.keys() == {u for u, b in self.bindings.items() if not b.over}
@@ -470,26 +484,3 @@ class Machine:
                 add_lines(expected, self.cluster.shape(self.cluster.pods[pod].shape_id), 1)
             have = {k: v for k, v in self._foreign.get(uid, {}).items() if v}
             assert have == {k: v for k, v in expected.items() if v}, f"foreign sums of {uid}"
-
-
-def add_lines(sums: dict[str, int], shape: Shape, sign: int) -> None:
-    """sums += sign · what a pod of the shape takes."""
-    for name, amount in lines_of(shape):
-        sums[name] = sums.get(name, 0) + sign * amount
-
-
-def entry_for(binding: Binding, *, epoch: int) -> LedgerEntry:
-    """A reservation as the ledger ought to have it: not BOUND while its bind may be in flight."""
-    reservation = binding.reservation
-    state = EntryState.BOUND if binding.stage is Stage.BOUND else EntryState.RESERVED
-    return LedgerEntry(
-        binding.uid, reservation.node_uid, reservation.unit_id, reservation.attempt, epoch,
-        binding.resource_version, state, lines_of(reservation.shape),
-    )  # fmt: skip
-
-
-def adoption(binding: Binding) -> LedgerOp:
-    """The ledger operation that makes the entry say what is true now."""
-    entry = entry_for(binding, epoch=0)
-    member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
-    return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)

@@ -22,7 +22,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from binder.bindings import Binding
+from binder.commit import Reservation
+from binder.device_book import DeviceBook
 from binder.storage import Storage
+from stretto.model.devices import Allocation, ClaimRow, Request
 from stretto.snapshot.volume_rows import VolumeRow
 
 MAX_WRITES = 5
@@ -52,6 +55,19 @@ class Write(NamedTuple):
     node: str
 
 
+class ClaimWrite(NamedTuple):
+    """A claim to devices: it gets its devices if it has none, and the pod as a user."""
+
+    claim: str
+    """Key of the claim; a name of the log only while ``special`` has not been made."""
+    claim_uid: str
+    allocation: Allocation | None = None
+    special: tuple[Request, ...] = ()
+    """The claim is made first, for extended resources: what it asks for."""
+    volume: str = ""
+    node: str = ""
+
+
 class Answer(enum.IntEnum):
     """What came of a write or of taking it back."""
 
@@ -66,7 +82,7 @@ class Answer(enum.IntEnum):
 class Step(NamedTuple):
     """What the shell does next for a pod."""
 
-    write: Write | None = None
+    write: Write | ClaimWrite | None = None
     undo: bool = False
     """Take the write back."""
     delay_s: float = 0.0
@@ -78,10 +94,10 @@ class Prebind:
 
     binding: Binding
     deadline_s: float
-    writes: list[Write]
+    writes: list[Write | ClaimWrite]
     """Still to be made, the next one last."""
     phase: Phase = Phase.WRITING
-    made: list[Write] = field(default_factory=list)
+    made: list[Write | ClaimWrite] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
     """Claims whose write the API has shown: only then does its absence mean a loss."""
     tries: int = 0
@@ -95,9 +111,16 @@ class Prebind:
 class Prebinds:
     """All pods in PREBIND, by uid. ``reaches(volume, node)``: the node can reach the volume."""
 
-    def __init__(self, storage: Storage, *, reaches: Callable[[VolumeRow, str], bool]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        devices: DeviceBook,
+        *,
+        reaches: Callable[[VolumeRow, str], bool],
+    ) -> None:
         self.by_uid: dict[str, Prebind] = {}
         self._storage = storage
+        self._devices = devices
         self._reaches = reaches
         self.due: list[Prebind] = []
         """Those that the shell should look at at once."""
@@ -112,12 +135,30 @@ class Prebinds:
         reservation = binding.reservation
         node, plan = reservation.node_name, reservation.volumes
         pairs = (*plan.static, *((claim, "") for claim in plan.provision))
-        writes = [Write(claim, self._uid_of(claim), volume, node) for claim, volume in pairs]
+        writes: list[Write | ClaimWrite] = [
+            Write(claim, self._uid_of(claim), volume, node) for claim, volume in pairs
+        ]
+        writes += self._device_writes(reservation)
         phase = Phase.WRITING if writes else Phase.WAITING
         found = Prebind(binding, deadline_s, writes[::-1], phase)
         self.by_uid[binding.uid] = found
         self.due.append(found)
         self._units.setdefault(reservation.unit_id, set()).add(binding.uid)
+        return found
+
+    def _device_writes(self, reservation: Reservation) -> list[ClaimWrite]:
+        """Claims that need a write: those that have no devices, or not this pod as a user."""
+        plan, uid = reservation.devices, reservation.member.uid
+        chosen = dict(plan.allocations)
+        found = []
+        for key in plan.claims:
+            row = self._devices.claim(key)
+            claim_uid = "" if row is None else row.uid
+            if key in chosen or row is None or uid not in row.reserved_for:
+                found.append(ClaimWrite(key, claim_uid, chosen.get(key)))
+        if plan.special:
+            key = special_key(reservation)
+            found.append(ClaimWrite(key, "", chosen.get(""), special=plan.special))
         return found
 
     def _uid_of(self, key: str) -> str:
@@ -174,8 +215,10 @@ class Prebinds:
             names = ", ".join(write.claim for write in (*prebind.made, *prebind.writes))
             self.fail(prebind, f"binding volumes: claims not bound in time: {names}")
 
-    def _state(self, prebind: Prebind, write: Write) -> tuple[str, bool]:
+    def _state(self, prebind: Prebind, write: Write | ClaimWrite) -> tuple[str, bool]:
         """(why it cannot become bound, whether it is)."""
+        if isinstance(write, ClaimWrite):
+            return self._device_state(prebind, write)
         claim = self._storage.claim(write.claim)
         if claim is None or claim.uid != write.claim_uid:
             return "it was deleted", False
@@ -193,6 +236,24 @@ class Prebinds:
         if ours:
             prebind.shown.add(write.claim)
         return (lost if not ours and write.claim in prebind.shown else ""), False
+
+    def _device_state(self, prebind: Prebind, write: ClaimWrite) -> tuple[str, bool]:
+        """A claim that was written is the pod's; its devices may still have to be attached."""
+        waits = write.allocation is None or any(
+            result.binding_conditions for result in write.allocation.results
+        )
+        row = self._devices.claim(write.claim)
+        if row is None or write.special:
+            # The watch may be behind; the write itself has said that the claim is there.
+            return ("it was deleted" if write.claim in prebind.shown else ""), not waits
+        if row.uid != write.claim_uid:
+            return "it was deleted", False
+        if row.allocation is None or prebind.binding.uid not in row.reserved_for:
+            lost = write.claim in prebind.shown
+            return ("it was deallocated" if lost else ""), not waits
+        prebind.shown.add(write.claim)
+        failed, ready = binding_state(row)
+        return (f"a device cannot be attached: {failed}" if failed else ""), ready
 
     def _bound_state(self, write: Write, name: str, *, completed: bool) -> tuple[str, bool]:
         volume = self._storage.volume(name)
@@ -251,3 +312,25 @@ class Prebinds:
     def _gang(self, prebind: Prebind) -> list[Prebind]:
         uids = self._units.get(prebind.binding.reservation.unit_id, ())
         return [self.by_uid[uid] for uid in uids]
+
+
+def special_key(reservation: Reservation) -> str:
+    """The log's name for the claim of a pod's extended resources until it is made; no object of
+    the API can have it."""
+    return f"{reservation.member.namespace}/<extended-resources of {reservation.member.uid}>"
+
+
+def binding_state(claim: ClaimRow) -> tuple[str, bool]:
+    """(a failure that a driver reports of a device, whether all binding conditions are met);
+    isClaimReadyForBinding of kube-scheduler."""
+    true = {(c.driver, c.pool, c.device, c.type) for c in claim.conditions}
+    ready = True
+    for result in () if claim.allocation is None else claim.allocation.results:
+        if not result.binding_conditions:
+            continue
+        device = result.driver, result.pool, result.device
+        for failure in result.binding_failures:
+            if (*device, failure) in true:
+                return f"{'/'.join(device)} has {failure}", False
+        ready = ready and all((*device, wanted) in true for wanted in result.binding_conditions)
+    return "", ready

@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from binder.bindings import Binding, Stage
+from binder.device_writer import DeviceWriter
 from binder.machine import Machine
-from binder.prebind import Answer, Phase, Prebind, Step, Write
+from binder.prebind import Answer, ClaimWrite, Phase, Prebind, Step, Write
 from stretto.kube.client import MERGE, KubeClient, path_part
 from stretto.kube.errors import KubeError
 from stretto.model.volumes import (
@@ -56,6 +57,7 @@ class PreBinder:
         self._bind = bind
         self._resolve = resolve
         self._timeout_s = timeout_s
+        self._devices = DeviceWriter(machine, client)
         self._slots = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._wake = asyncio.Event()
 
@@ -89,7 +91,8 @@ class PreBinder:
 
     def _due(self, *, everybody: bool) -> list[Prebind]:
         prebinds = self._machine.prebinds
-        touched = self._machine.cluster.storage.take_touched()
+        cluster = self._machine.cluster
+        touched = cluster.storage.take_touched() + cluster.devices.take_touched()
         due, prebinds.due = prebinds.due, []
         if everybody:
             return list(prebinds.by_uid.values())
@@ -102,6 +105,7 @@ class PreBinder:
         prebinds.look(prebind, now_s=now_s)
         if prebind.phase is Phase.READY:
             for each in prebinds.passed(prebind):
+                self._devices.forget(each.binding.uid)
                 each.binding.prebound()
                 self._bind(each.binding)
             return
@@ -144,6 +148,8 @@ class PreBinder:
     async def _answer(self, binding: Binding, step: Step) -> Answer:
         write = step.write
         assert write is not None
+        if isinstance(write, ClaimWrite):
+            return await self._device_answer(binding, write, undo=step.undo)
         if step.undo and self._machine.cluster.storage.held_by_others(binding.uid, write.claim):
             return Answer.DONE
         try:
@@ -152,6 +158,15 @@ class PreBinder:
             return await self._select(write, undo=step.undo)
         except KubeError as error:
             logger.warning("binding claim %s: %s", write.claim, error)
+            return Answer.AGAIN
+
+    async def _device_answer(self, binding: Binding, write: ClaimWrite, *, undo: bool) -> Answer:
+        try:
+            if undo:
+                return await self._devices.undo(binding, write)
+            return await self._devices.write(binding, write)
+        except KubeError as error:
+            logger.warning("claim %s: %s", write.claim, error)
             return Answer.AGAIN
 
     # ------------------------------------------------------------------------------------- claims

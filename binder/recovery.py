@@ -30,8 +30,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from binder.entries import adoption
 from binder.executor import Executor
-from binder.machine import Machine, adoption
+from binder.machine import Machine
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError
 from stretto.kube.lease import Tenure

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from stretto.audit.api_log import ApiLog, Change, Object, live, node_name_of
 from stretto.audit.findings import Findings
 from stretto.kube.lease import EPOCH
-from stretto.simulator.amounts import Amounts, amounts, pod_amounts
+from stretto.simulator.amounts import Amounts, amounts, met_by_devices, pod_amounts
 
 KUBELET_SAYS_FULL = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 """Reasons of Failed pods that a correct scheduler does not cause."""
@@ -129,8 +129,9 @@ class ApiRules:
             return
         room = amounts(self.nodes[node].get("status", {}).get("allocatable"))
         taken = pod_amounts(change.object["spec"])
+        met = met_by_devices(change.object)
         for resource, used in self._used[node].items():
-            if taken.get(resource):
+            if taken.get(resource) and resource not in met:
                 self._findings.check(
                     "I1b", holds=used <= room.get(resource, 0), where=f"revision {change.version}",
                     what=f"node {node} holds {used} of {room.get(resource, 0)} {resource} after "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stretto.audit.api_log import Object, condition_of, live, node_name_of
 from stretto.audit.findings import Findings
 from stretto.audit.ledger_log import LedgerState
-from stretto.simulator.amounts import pod_amounts
+from stretto.simulator.amounts import met_by_devices, pod_amounts
 
 REST = "the end"
 
@@ -56,7 +56,8 @@ def _check_ledger(
         )  # fmt: skip
         if entry is None:
             continue
-        taken = {k: v for k, v in pod_amounts(pod["spec"]).items() if v}
+        met = met_by_devices(pod)
+        taken = {k: v for k, v in pod_amounts(pod["spec"]).items() if v and k not in met}
         counted = {k: v for k, v in entry.lines if v}
         findings.check(
             "I24", holds=entry.node_uid == node_uid and counted == taken, where=REST,

@@ -16,8 +16,10 @@ import msgspec
 from stretto.kube.client import KubeClient
 from stretto.kube.listing import read_all
 from stretto.ledger.client import Ledger
-from stretto.model.objects import Pod
+from stretto.model.device_claims import met_by_devices
+from stretto.model.objects import Node, Pod
 from stretto.model.shaping import ShapeMaker
+from stretto.snapshot.node_rows import node_row_of
 from stretto.workload.load import LoadResult
 from stretto.workload.report import Check
 
@@ -112,10 +114,14 @@ async def difference(client: KubeClient, ledger: Ledger) -> str:
     maker = ShapeMaker()
     expected: dict[str, dict[str, int]] = {}
     live = {}
+    nodes = {n.metadata.name: n for n in await read_all(client, "/api/v1/nodes", kind=Node)}
     for pod in await read_all(client, "/api/v1/pods", kind=Pod):
         if pod.spec.node_name and not pod.ended:
             shape = maker.shape_of(pod, placed=True)
-            live[pod.metadata.uid] = dict((*shape.requests, ("pods", 1)))
+            node = nodes.get(pod.spec.node_name)
+            met = () if node is None else met_by_devices(shape, node_row_of(node).allocatable)
+            lines = (*shape.requests, ("pods", 1))
+            live[pod.metadata.uid] = {name: n for name, n in lines if name not in met}
     entries = {entry.pod_uid: entry for entry in await ledger.entries()}
     if entries.keys() != live.keys():
         extra, missing = len(entries.keys() - live.keys()), len(live.keys() - entries.keys())

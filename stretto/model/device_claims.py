@@ -9,7 +9,7 @@ import msgspec
 from stretto.model.affinity import decoded
 from stretto.model.objects import Container, Pod, Resources
 from stretto.model.quantity import base_value
-from stretto.model.shape import ClaimRef, DeviceContainer
+from stretto.model.shape import ClaimRef, DeviceContainer, Shape
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Extended resources by this prefix name a device class."""
@@ -85,3 +85,12 @@ def _requests(container: Container) -> Iterable[tuple[str, int, int]]:
             amount = base_value(requests[name])
             if amount:
                 yield name, amount, position
+
+
+def met_by_devices(shape: Shape, allocatable: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    """Extended resources of a pod on a node that has none of them itself: devices stand in for
+    them, and no account of the node knows them."""
+    if not shape.device_containers:
+        return ()
+    wanted = {name for each in shape.device_containers for name, _, _ in each.requests}
+    return tuple(sorted(wanted - {name for name, amount in allocatable if amount}))

@@ -292,8 +292,6 @@ def normal_image_name(name: str) -> str:
 def _hard(spec: PodSpec) -> tuple[str, ...]:
     """Hard constraints that no plugin of this release checks, beside affinity and spread."""
     found = []
-    if decoded(spec.resource_claims, list[object], where="spec.resourceClaims"):
-        found.append("DynamicResources: resource claim")
     if spec.workload_ref is not None:
         found.append("GangScheduling: spec.workloadRef (use spec.schedulingGroup)")
     return tuple(found)

@@ -133,6 +133,8 @@ class Cause(enum.IntEnum):
     pod."""
     VOLUMES = 16
     """The pod's claims, disks or volumes no longer allow the node."""
+    DEVICES = 17
+    """The pod's claims to devices can no longer be met there."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):

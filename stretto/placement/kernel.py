@@ -17,6 +17,7 @@ from stretto.model.unit import Cause, Diagnosis
 from stretto.placement.batch import place_batch
 from stretto.placement.claim_args import VolumeArgs
 from stretto.placement.compiled import CompiledShape, Counters
+from stretto.placement.devices.plan import NO_DEVICES, DevicePlan, device_plan
 from stretto.placement.evaluation import Evaluation, diagnose, evaluate
 from stretto.placement.framework import Bools, Plugin, Status, View
 from stretto.placement.named import best_of
@@ -148,6 +149,13 @@ class Kernel:
         names = {plugin.name for plugin in self._plugins_of(shape)}
         return plan(shape, row, self._snapshot) if "VolumeBinding" in names else NO_VOLUMES
 
+    def device_plan(self, shape: Shape, row: int, *, attempt: str) -> DevicePlan:
+        """The same for its claims to devices; see :func:`stretto.placement.devices.plan`."""
+        names = {plugin.name for plugin in self._plugins_of(shape)}
+        if "DynamicResources" not in names:
+            return NO_DEVICES
+        return device_plan(shape, row, self._snapshot, attempt=attempt)
+
     def assume(self, shape: Shape, row: int) -> None:
         """A tentative pod is about to be counted; the snapshot tells."""
         for plugin in self._plugins_of(shape):
@@ -257,6 +265,8 @@ class Kernel:
         if compiled is None or compiled.outdated():
             compiled = self._compiled(shape)
         if compiled.prefilters and compiled.prefilter() is not None:
+            if shape.device_claims:
+                return Cause.DEVICES
             return Cause.VOLUMES if shape.claims else Cause.NODE_CHANGED
         for each in compiled.filters:
             if not each.passes_row(row):

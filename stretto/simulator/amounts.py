@@ -55,6 +55,12 @@ def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
     }
 
 
+def met_by_devices(pod: dict[str, Any]) -> set[str]:
+    """Extended resources of a pod that devices stand in for, as its status says."""
+    found = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    return {mapping["resourceName"] for mapping in found.get("requestMappings") or ()}
+
+
 def pod_amounts(spec: Mapping[str, Any]) -> Amounts:
     """The most that a pod may ever take at once, by its spec; "pods": 1 included.
 

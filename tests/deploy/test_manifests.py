@@ -52,6 +52,12 @@ EXPECTED: dict[str, set[Right]] = {
             for verb in ("list", "watch")
         ),
         *((verb, resource, "", "") for verb in ("list", "watch") for resource in SELECTING),
+        *(
+            (verb, "resource.k8s.io/resourceclaims", "", "")
+            for verb in ("create", "patch", "delete")
+        ),
+        ("patch", "resource.k8s.io/resourceclaims/status", "", ""),
+        ("patch", "resource.k8s.io/resourceclaims/binding", "", ""),
         ("create", "/pods/binding", "", ""),
         ("get", "/persistentvolumes", "", ""),
         ("list", "/persistentvolumes", "", ""),

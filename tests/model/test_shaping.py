@@ -192,7 +192,6 @@ def pod_affinity(kind: str, strength: str, term: Any) -> dict[str, Any]:
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
 RESTART = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}
 HARD = [
-    ({"resourceClaims": [{"name": "g"}]}, "DynamicResources: resource claim"),
     ({"workloadRef": {"name": "g"}}, "GangScheduling: spec.workloadRef (use spec.schedulingGroup)"),
 ]
 FEATURES = [

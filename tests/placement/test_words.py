@@ -9,7 +9,6 @@ from stretto.model.diagnosis import as_json
 from stretto.model.shape import NodeTerm, PodTerm, Requirement, Toleration
 from stretto.model.unit import Cause
 from stretto.placement.framework import Gates
-from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
 from stretto.placement.strict import ProfileError
 from stretto.placement.tolerations import tolerates
@@ -80,15 +79,10 @@ def test_terms_that_contradict_each_other():
 
 
 def test_unbuilt_hard_constraints_are_refused_by_name():
-    shape = msgspec.structs.replace(
-        PLAIN, unbuilt_hard=('VolumeBinding: persistentVolumeClaim "data"',)
-    )
+    shape = msgspec.structs.replace(PLAIN, unbuilt_hard=("GangScheduling: spec.workloadRef",))
     kernel = kernel_on(alike(1))
     assert kernel.refusal(PLAIN) == ""
-    assert 'persistentVolumeClaim "data"' in kernel.refusal(shape)
-    off = {"plugins": {"multiPoint": {"disabled": [{"name": "VolumeBinding"}]}}}
-    profiles = Profiles.from_configuration({"profiles": [{"schedulerName": "stretto", **off}]})
-    assert Kernel(alike(1), profiles).refusal(shape) == ""
+    assert "spec.workloadRef" in kernel.refusal(shape)
 
 
 @pytest.mark.parametrize(

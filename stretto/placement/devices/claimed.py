@@ -93,11 +93,30 @@ def special_requests(
 def _requests_for(
     containers: tuple[DeviceContainer, ...], resource: str, class_name: str
 ) -> list[Request]:
-    lasting: dict[int, Request] = {}
+    lasting = _lasting(containers, resource, class_name)
+    largest = _largest(containers, resource, class_name, lasting)
+    return [*([] if largest is None else [largest]), *lasting.values()]
+
+
+def _lasting(
+    containers: tuple[DeviceContainer, ...], resource: str, class_name: str
+) -> dict[int, Request]:
+    """Requests of containers that run as long as the pod does, by container."""
+    found: dict[int, Request] = {}
     for i, container in enumerate(containers):
         amount, position = _wish(container, resource)
         if not container.initial and amount:
-            lasting[i] = _request(i, position, class_name, amount)
+            found[i] = _request(i, position, class_name, amount)
+    return found
+
+
+def _largest(
+    containers: tuple[DeviceContainer, ...],
+    resource: str,
+    class_name: str,
+    lasting: dict[int, Request],
+) -> Request | None:
+    """The largest that an init container needs beyond what it may use of later ones."""
     largest: Request | None = None
     for i, container in enumerate(containers):
         amount, position = _wish(container, resource)
@@ -106,7 +125,29 @@ def _requests_for(
         extra = amount - sum(_count(request) for j, request in lasting.items() if j >= i)
         if extra > 0 and (largest is None or _count(largest) < extra):
             largest = _request(i, position, class_name, extra)
-    return [*([] if largest is None else [largest]), *lasting.values()]
+    return largest
+
+
+def container_mappings(shape: Shape, resources: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """(container, resource, request whose devices it gets), containers by position."""
+    found: list[tuple[int, str, str]] = []
+    containers = shape.device_containers
+    for resource in resources:
+        lasting = _lasting(containers, resource, "")
+        largest = _largest(containers, resource, "", lasting)
+        found += [(i, resource, request.name) for i, request in lasting.items()]
+        for i, container in enumerate(containers):
+            amount, _ = _wish(container, resource)
+            if not container.initial or not amount:
+                continue
+            for j in sorted(j for j in lasting if j >= i):
+                found.append((i, resource, lasting[j].name))
+                amount -= _count(lasting[j])
+                if amount <= 0:
+                    break
+            if amount > 0 and largest is not None:
+                found.append((i, resource, largest.name))
+    return found
 
 
 def _wish(container: DeviceContainer, resource: str) -> tuple[int, int]:

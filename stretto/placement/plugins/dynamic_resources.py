@@ -108,7 +108,7 @@ class DeviceFilter(Filter):
     """All claims of a pod, on each node."""
 
     name = NAME
-    cause = Cause.NODE_CHANGED
+    cause = Cause.DEVICES
 
     def __init__(self, claims: _Claims) -> None:
         self._claims = claims

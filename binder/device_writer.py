@@ -1,0 +1,198 @@
+"""Writes to ResourceClaims for a pod in PREBIND, and taking them back.
+
+For a claim that was just allocated: the finalizer, then in one patch of its status the allocation
+and the pod as a user; for one that was allocated before, the pod as a user only. For extended
+resources the claim is made first, and the pod's status then says which container got what. Each
+step may be repeated: what is there already stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from binder.bindings import Binding
+from binder.claim_bodies import (
+    allocation_body,
+    finalizer_patch,
+    release_patch,
+    reserve_patch,
+    special_claim,
+)
+from binder.machine import Machine
+from binder.prebind import Answer, ClaimWrite
+from stretto.kube.answers import Response
+from stretto.kube.client import KubeClient, path_part
+from stretto.model.device_objects import ResourceClaim
+from stretto.model.devices import ClaimRow
+from stretto.model.objects import ObjectMeta
+from stretto.model.shape import Shape
+from stretto.placement.devices.claimed import container_mappings
+
+logger = logging.getLogger(__name__)
+_LOST = (404, 422)
+"""The claim is gone, or the API refuses for good: it is allocated, being deleted, another uid."""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    containers: list[_Named] = []
+    init_containers: list[_Named] = []
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+
+
+class DeviceWriter:
+    """See the module docstring; errors of the connection are the caller's."""
+
+    def __init__(self, machine: Machine, client: KubeClient) -> None:
+        self._machine = machine
+        self._client = client
+        self._made: dict[str, tuple[str, str]] = {}
+        """Pod uid → (key, uid) of the claim that was made for its extended resources."""
+
+    async def write(self, binding: Binding, write: ClaimWrite) -> Answer:
+        """Make the claim the pod's."""
+        key, uid = write.claim, write.claim_uid
+        if write.special:
+            made = self._made.get(binding.uid) or await self._make(binding, write)
+            if isinstance(made, Answer):
+                return made
+            self._made[binding.uid] = key, uid = made
+        book = self._machine.cluster.devices
+        if write.allocation is not None:
+            answer = await self._patch(claim_path(key), finalizer_patch(uid))
+            if answer is not Answer.DONE:
+                return answer
+            book.written(key)
+        answer = await self._reserve(binding, write, key=key, uid=uid)
+        if answer is Answer.LOST:
+            book.unwritten(key)
+        if answer is Answer.DONE and write.special:
+            return await self._tell_pod(binding, key)
+        return answer
+
+    async def _make(self, binding: Binding, write: ClaimWrite) -> tuple[str, str] | Answer:
+        member = binding.reservation.member
+        body = special_claim(
+            write.special, namespace=member.namespace, pod_name=member.name, pod_uid=binding.uid
+        )
+        answer = await self._client.post(claims_path(member.namespace), body)
+        if not answer.ok:
+            return _answer_of(answer, "making a claim for extended resources")
+        meta = msgspec.json.decode(answer.body, type=ResourceClaim).metadata
+        key = f"{member.namespace}/{meta.name}"
+        self._machine.cluster.devices.made(write.claim, key, claim_uid=meta.uid)
+        return key, meta.uid
+
+    async def _reserve(self, binding: Binding, write: ClaimWrite, *, key: str, uid: str) -> Answer:
+        member, devices = binding.reservation.member, self._machine.cluster.devices
+        body = None
+        if write.allocation is not None:
+            claim = devices.claim(key) or ClaimRow(
+                member.namespace, key.partition("/")[2], uid, requests=write.special
+            )
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            classes = self._machine.device_classes()
+            body = allocation_body(write.allocation, claim, classes=classes, now=now)
+        patch = reserve_patch(uid, pod_name=member.name, pod_uid=binding.uid, allocation=body)
+        return await self._patch(f"{claim_path(key)}/status", patch)
+
+    async def _tell_pod(self, binding: Binding, key: str) -> Answer:
+        """Which container got its extended resources by which request."""
+        member, shape = binding.reservation.member, binding.reservation.shape
+        answer = await self._client.get_pod(member.namespace, member.name)
+        if not answer.ok:
+            return _answer_of(answer, f"reading pod {member.namespace}/{member.name}")
+        pod = msgspec.json.decode(answer.body, type=_Pod)
+        if pod.metadata.uid != binding.uid:
+            return Answer.LOST
+        spec = pod.spec
+        names = [container.name for container in (*spec.init_containers, *spec.containers)]
+        status = {
+            "resourceClaimName": key.partition("/")[2],
+            "requestMappings": mappings_body(shape, binding.reservation.devices.resources, names),
+        }
+        body: dict[str, Any] = {
+            "metadata": {"uid": binding.uid, "resourceVersion": pod.metadata.resource_version},
+            "status": {"extendedResourceClaimStatus": status},
+        }
+        patched = await self._client.patch_pod_status(member.namespace, member.name, body)
+        return _answer_of(patched, f"status of pod {member.namespace}/{member.name}")
+
+    async def undo(self, binding: Binding, write: ClaimWrite) -> Answer:
+        """Take back what :meth:`write` did, or may have done."""
+        devices = self._machine.cluster.devices
+        if write.special:
+            return await self._delete(binding)
+        allocated = write.allocation is not None
+        patch = release_patch(write.claim_uid, pod_uid=binding.uid, deallocate=allocated)
+        path = f"{claim_path(write.claim)}/status"
+        answer = await self._client.patch(path, patch)
+        if answer.status == 422 and allocated:
+            # Others use it by now: it stays allocated, and only this pod goes.
+            patch = release_patch(write.claim_uid, pod_uid=binding.uid, deallocate=False)
+            answer = await self._client.patch(path, patch)
+        elif answer.ok and allocated:
+            devices.unwritten(write.claim)
+        done = _answer_of(answer, f"giving claim {write.claim} back")
+        return Answer.DONE if done is Answer.LOST else done
+
+    async def _delete(self, binding: Binding) -> Answer:
+        made = self._made.get(binding.uid)
+        if made is None:
+            return Answer.DONE
+        key, uid = made
+        bare = {"metadata": {"uid": uid, "finalizers": None}}
+        for answer in (
+            await self._client.patch(claim_path(key), bare),
+            await self._client.delete(claim_path(key), {"preconditions": {"uid": uid}}),
+        ):
+            if not answer.ok and answer.status not in (404, 409, 422):
+                return _answer_of(answer, f"deleting claim {key}")
+        self._machine.cluster.devices.unwritten(key)
+        del self._made[binding.uid]
+        return Answer.DONE
+
+    def forget(self, uid: str) -> None:
+        """A pod has passed or is over."""
+        self._made.pop(uid, None)
+
+    async def _patch(self, path: str, body: dict[str, Any]) -> Answer:
+        return _answer_of(await self._client.patch(path, body), path)
+
+
+def _answer_of(answer: Response, what: str) -> Answer:
+    if answer.ok:
+        return Answer.DONE
+    if answer.status != 409:
+        logger.warning("%s: %d %s", what, answer.status, answer.text)
+    return Answer.LOST if answer.status in _LOST else Answer.AGAIN
+
+
+def mappings_body(shape: Shape, resources: tuple[str, ...], names: list[str]) -> list[Any]:
+    """PodExtendedResourceClaimStatus.requestMappings. ``names``: of all containers in order."""
+    return [
+        {"containerName": names[container], "resourceName": resource, "requestName": request}
+        for container, resource, request in container_mappings(shape, resources)
+    ]
+
+
+def claims_path(namespace: str) -> str:
+    """Path of the claims of a namespace."""
+    return f"/apis/resource.k8s.io/v1/namespaces/{path_part(namespace)}/resourceclaims"
+
+
+def claim_path(key: str) -> str:
+    """Path of a claim."""
+    namespace, _, name = key.partition("/")
+    return f"{claims_path(namespace)}/{path_part(name)}"
