@@ -114,23 +114,31 @@ class EmbeddedServer:
         try:
             await self._start()
         except ServerEndedError as error:
-            # The data is at fault exactly if the server comes up without it.
-            data, aside = self.folder / DATA, self.folder / UNREADABLE
-            if not data.exists():
+            if not (self.folder / DATA).exists():
                 raise
-            remove(aside)
-            data.rename(aside)
             try:
-                await self._start()
-            except LedgerRefused:
-                remove(data)
-                aside.rename(data)
-                raise error from None
-            logger.warning(
-                "%s; its data is set aside as %s, the ledger is made again from the API server",
-                error,
-                aside,
-            )
+                await self._start_without_data(error)
+            except OSError as problem:
+                raise LedgerRefused(
+                    f"{error}; its data cannot be set aside: {problem.strerror}"
+                ) from None
+
+    async def _start_without_data(self, error: LedgerRefused) -> None:
+        """The data is at fault exactly if the server comes up without it; else it stays."""
+        data, aside = self.folder / DATA, self.folder / UNREADABLE
+        remove(aside)
+        data.rename(aside)
+        try:
+            await self._start()
+        except LedgerRefused:
+            remove(data)
+            aside.rename(data)
+            raise error from None
+        logger.warning(
+            "%s; its data is set aside as %s, the ledger is made again from the API server",
+            error,
+            aside,
+        )
 
     async def _start(self) -> None:
         binary = find_binary()

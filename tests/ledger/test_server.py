@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import pathlib
 import signal
@@ -68,6 +69,20 @@ async def test_data_that_cannot_be_read_is_set_aside(
         assert f"set aside as {tmp_path / 'appendonlydir.unreadable'}" in line
         caplog.clear()
     assert files_of(tmp_path, "appendonlydir.unreadable")
+
+
+async def test_data_that_cannot_be_set_aside_is_one_line(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await spoilt(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(pathlib.Path, "rename", refuse)
+    with pytest.raises(LedgerRefused, match="cannot be set aside: Permission denied") as caught:
+        await EmbeddedServer(folder=tmp_path).start()
+    assert "Bad file format" in str(caught.value)
 
 
 async def test_data_stays_when_it_is_not_at_fault(
