@@ -146,6 +146,8 @@ class CommitLoop:
     def propose(self, incoming: Sequence[Incoming]) -> None:
         """Proposals of a shard."""
         if not self._closing:
+            for one in incoming:
+                self.machine.expect(one.shapes)
             self._proposals.extend(incoming)
             self._wake.set()
 

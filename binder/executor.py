@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from binder.bindings import Action, ActionKind, Binding, Read, Stage
+from binder.extender_binds import ExtenderBinds
 from binder.machine import Machine
 from stretto.kube.answers import BindAnswer, BindKind
 from stretto.kube.client import KubeClient
@@ -49,6 +50,7 @@ class Executor:
         rebase: Callable[[str, int], asyncio.Future[bool]],
         metrics: BinderMetrics,
         audit: AuditLog,
+        extenders: ExtenderBinds | None = None,
     ) -> None:
         self._machine = machine
         self._client = client
@@ -58,6 +60,7 @@ class Executor:
         self._rebase = rebase
         self._metrics = metrics
         self._audit = audit
+        self._extenders = extenders
         self._maker = ShapeMaker()
         self._queue: deque[tuple[Binding, Action | None]] = deque()
         self._filled = asyncio.Event()
@@ -156,19 +159,29 @@ class Executor:
                 )
             )  # fmt: skip
         began = time.perf_counter()
-        answer = await self._client.bind(
-            namespace=member.namespace,
-            name=member.name,
-            uid=member.uid,
-            resource_version=binding.resource_version,
-            node=reservation.node_name,
-        )
+        answer = await self._bind(binding)
         self._metrics.bind_duration.observe(time.perf_counter() - began)
         self._counts[answer.kind].inc()
         if self._audit.on:
             kind = answer.kind.name.lower() if answer.sent else "not_sent"
             self._audit.note(AuditRecord("answer", uid=member.uid, cause=kind))
         return self._answered(binding, answer)
+
+    async def _bind(self, binding: Binding) -> BindAnswer:
+        """Send the bind, or have the extender send it that wants to."""
+        reservation = binding.reservation
+        member, node = reservation.member, reservation.node_name
+        if self._extenders is not None:
+            extender = self._extenders.of(reservation.shape)
+            if extender is not None:
+                return await self._extenders.bind(extender, member=member, node=node)
+        return await self._client.bind(
+            namespace=member.namespace,
+            name=member.name,
+            uid=member.uid,
+            resource_version=binding.resource_version,
+            node=node,
+        )
 
     def _answered(self, binding: Binding, answer: BindAnswer) -> Action:
         kind = answer.kind

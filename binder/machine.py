@@ -12,7 +12,7 @@ shard sees a reservation before any bind's reply, design §5.3).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from binder.auditor import Expected
@@ -22,6 +22,7 @@ from binder.commit import Batch, Committer, Incoming, Reservation, Settled
 from binder.entries import add_lines, adoption, entry_for
 from binder.outcomes import OutcomeLog
 from binder.prebind import Prebinds, special_key
+from binder.unchecked import UNLIMITED, Unchecked
 from stretto.ledger.types import (
     NO_ATTEMPT,
     EntryState,
@@ -82,6 +83,7 @@ class Machine:
     def __init__(self, *, epoch: int, profiles: Profiles) -> None:
         self.cluster = Cluster(epoch=epoch)
         self.cluster.read_labels(profiles.label_keys)
+        self._unchecked = Unchecked(profiles)
         self.kernel = Kernel(self.cluster.snapshot, profiles)
         self.bindings: dict[str, Binding] = {}
         """Every pod that has a ledger entry, by uid."""
@@ -376,7 +378,13 @@ class Machine:
         """What the ledger must know of a node."""
         entry = self.cluster.nodes[uid]
         foreign = {name: amount for name, amount in self._foreign.get(uid, {}).items() if amount}
-        return NodeAccount(uid, entry.row.name, dict(entry.row.allocatable), foreign, entry.frozen)
+        allocatable = dict(entry.row.allocatable) | dict.fromkeys(self._unchecked.names, UNLIMITED)
+        return NodeAccount(uid, entry.row.name, allocatable, foreign, entry.frozen)
+
+    def expect(self, shapes: Iterable[Shape]) -> None:
+        """Pods of these shapes are proposed; called before their accounts are written."""
+        if self._unchecked.learn(shapes):
+            self._dirty_nodes |= dict.fromkeys(self.cluster.nodes)
 
     def take_ops(self) -> list[LedgerOp]:
         """Ledger operations since the last call."""

@@ -20,6 +20,7 @@ import msgspec
 from binder.bindings import Binding
 from binder.committer import CommitLoop
 from binder.executor import Executor
+from binder.extender_binds import ExtenderBinds
 from binder.machine import Machine
 from binder.prebinder import PreBinder
 from binder.publisher import Publisher
@@ -83,6 +84,8 @@ class BinderProcess:
         self._leadership = Leadership(client, settings)
         self._rpc = RpcServer(settings.listen, security=Security.of(settings))
         self._configuration = configuration
+        binders = [each for each in configuration.extenders if each.bind_verb]
+        self._binds_elsewhere = ExtenderBinds(binders) if binders else None
         self._server = BinderServer(
             leader=self._leadership.leader,
             metrics=self._metrics,
@@ -214,6 +217,7 @@ class BinderProcess:
             rebase=commits.rebase,
             metrics=self._metrics,
             audit=self._audit,
+            extenders=self._binds_elsewhere,
         )
         prebinder = commits.prebinder = self._make_prebinder(machine, commits, executor)
         parts = Parts(

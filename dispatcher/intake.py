@@ -129,6 +129,7 @@ class Intake:
             record.condition = seen.condition
         record.generation = seen.generation
         record.labels = seen.labels
+        record.document = seen.document
         self._groups.join(record, seen.group)
         self._reshape(record, self._shape_of(seen), now)
         if seen.shape is not None:

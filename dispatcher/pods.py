@@ -104,6 +104,8 @@ class PodSeen(msgspec.Struct, gc=False):
     """PodScheduled=False as it stands in the object, so that a restart does not write it again."""
     group: str = ""
     """namespace/name of its pod group."""
+    document: bytes = b""
+    """JSON of the object; kept only where an extender is asked about it."""
 
 
 class PodRecord:
@@ -118,6 +120,7 @@ class PodRecord:
         "conflicts",
         "dispatched_at",
         "dispatched_version",
+        "document",
         "errors",
         "first_queued",
         "generation",
@@ -154,6 +157,7 @@ class PodRecord:
         self.generation = seen.generation
         self.profile = seen.profile
         self.labels = seen.labels
+        self.document = seen.document
         self.shape = shape
         self.place = Place.GATED
         self.since = now

@@ -164,7 +164,10 @@ class DispatcherProcess:
         core, client, names = self.core, self._client, self._configuration.names
         peer = {"target": self._settings.binder, "name": self._leadership.identity}
         follow = FollowClient(core, security=self._security, rng=random.Random(), **peer)
-        watches = [PodWatch(client, core=core, scheduler_name=name) for name in names]
+        extenders = self._configuration.extenders
+        watches = [
+            PodWatch(client, core=core, scheduler_name=name, extenders=extenders) for name in names
+        ]
         return [follow.run(), *(watch.run() for watch in watches), core.run()]
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:

@@ -255,7 +255,14 @@ class ShardSide:
         for record in batch.records:
             version = record.dispatched_version
             members = tuple(
-                Member(pod.uid, pod.namespace, pod.name, pod.resource_version, pod.shape.number)
+                Member(
+                    pod.uid,
+                    pod.namespace,
+                    pod.name,
+                    pod.resource_version,
+                    pod.shape.number,
+                    pod.document,
+                )
                 for pod in self._groups.unit_of(record)
             )
             units.append(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from dispatcher.core import Core
 from dispatcher.pods import Condition, PodSeen
 from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
+from stretto.model.document import document_of
 from stretto.model.errors import OperatorError
 from stretto.model.groups import group_key_of
 from stretto.model.objects import Pod
 from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
 from stretto.model.unit import PodUid
+from stretto.placement.extenders import Extender, interested
 
 LABEL_SETS = 16_384
 """Different label sets remembered so that equal ones share memory."""
@@ -23,8 +26,9 @@ LABEL_SETS = 16_384
 class Sight:
     """From a decoded pod to what the machine keeps of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, extenders: Sequence[Extender] = ()) -> None:
         self._maker = ShapeMaker()
+        self._extenders = tuple(extenders)
         self._labels: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
 
     def of(self, pod: Pod, *, version: int, label_keys: tuple[str, ...]) -> PodSeen:
@@ -54,7 +58,12 @@ class Sight:
             pod.leaving,
             condition,
             group_key_of(pod),
+            document_of(pod) if shape is not None and self._asked(shape) else b"",
         )
+
+    def _asked(self, shape: Shape) -> bool:
+        """Whether an extender will be asked about pods of a shape."""
+        return bool(self._extenders) and bool(interested(self._extenders, shape))
 
     def _shared(self, labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
         """The labels as a sorted tuple that equal sets share."""
@@ -70,9 +79,16 @@ class Sight:
 class PodWatch:
     """One scheduler name's pending pods."""
 
-    def __init__(self, client: KubeClient, *, core: Core, scheduler_name: str) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        core: Core,
+        scheduler_name: str,
+        extenders: Sequence[Extender] = (),
+    ) -> None:
         self._core = core
-        self._sight = Sight()
+        self._sight = Sight(extenders)
         self._synced = False
         selector = f"spec.nodeName=,spec.schedulerName={scheduler_name}"
         self.reflector: Reflector[Pod] = Reflector(

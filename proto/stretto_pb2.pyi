@@ -31,7 +31,7 @@ class ShapeDefinition(_message.Message):
     def __init__(self, id: _Optional[int] = ..., definition: _Optional[bytes] = ...) -> None: ...
 
 class Units(_message.Message):
-    __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "min_sequence", "member_count", "pod_uid", "pod_namespace", "pod_name", "resource_version", "shape", "avoid", "avoid_count")
+    __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "min_sequence", "member_count", "pod_uid", "pod_namespace", "pod_name", "resource_version", "shape", "avoid", "avoid_count", "document")
     UNIT_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DISPATCHER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class Units(_message.Message):
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     AVOID_FIELD_NUMBER: _ClassVar[int]
     AVOID_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     unit_id: _containers.RepeatedScalarFieldContainer[str]
     attempt: _containers.RepeatedScalarFieldContainer[int]
     dispatcher_epoch: _containers.RepeatedScalarFieldContainer[int]
@@ -56,7 +57,8 @@ class Units(_message.Message):
     shape: _containers.RepeatedScalarFieldContainer[int]
     avoid: _containers.RepeatedScalarFieldContainer[int]
     avoid_count: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., min_sequence: _Optional[_Iterable[int]] = ..., member_count: _Optional[_Iterable[int]] = ..., pod_uid: _Optional[_Iterable[str]] = ..., pod_namespace: _Optional[_Iterable[str]] = ..., pod_name: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., avoid: _Optional[_Iterable[int]] = ..., avoid_count: _Optional[_Iterable[int]] = ...) -> None: ...
+    document: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., min_sequence: _Optional[_Iterable[int]] = ..., member_count: _Optional[_Iterable[int]] = ..., pod_uid: _Optional[_Iterable[str]] = ..., pod_namespace: _Optional[_Iterable[str]] = ..., pod_name: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., avoid: _Optional[_Iterable[int]] = ..., avoid_count: _Optional[_Iterable[int]] = ..., document: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class FromShard(_message.Message):
     __slots__ = ("hello", "credits", "unplaceable", "handed_back", "settled", "draining", "settled_attempt", "settled_epoch")

@@ -8,6 +8,7 @@ import logging
 import random
 import uuid
 
+from scheduler_shard.extending import Extending
 from scheduler_shard.metrics import MetricsBridge
 from scheduler_shard.partitions import own_partitions
 from scheduler_shard.profiles import AnyProfiles
@@ -47,6 +48,7 @@ def make_shard(
         spares=settings.spares,
         silence_s=settings.snapshot_silence_s,
         stories=stories,
+        extenders=configuration.extenders,
     )
 
 
@@ -56,7 +58,7 @@ def make_streams(
     """The brain's streams; refuses addresses and certificates that cannot be used."""
     security = Security.of(settings)
     rng = random.Random()
-    return ShardStreams(
+    streams = ShardStreams(
         shard,
         hello=ShardHello(settings.shard_name, str(uuid.uuid4()), profiles=configuration.digest),
         dispatcher=Dialer(settings.dispatcher, security=security, rng=rng),
@@ -65,6 +67,9 @@ def make_streams(
         linger_s=settings.linger_ms / 1000,
         on_round=bridge.round,
     )
+    if any(each.filter_verb or each.prioritize_verb for each in configuration.extenders):
+        streams.extending = Extending(configuration.extenders, streams.extended)
+    return streams
 
 
 async def run(

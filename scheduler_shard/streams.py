@@ -13,6 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from scheduler_shard.asking import Question, Reply
+from scheduler_shard.extending import Extending
 from scheduler_shard.picture import Step
 from scheduler_shard.worker import ROUND_UNITS, Shard
 from stretto.rpc.channels import Backoff, Dialer, Stream
@@ -83,6 +85,8 @@ class ShardStreams:
         self._rng = rng
         self._linger_s = linger_s
         self._on_round = on_round
+        self.extending: Extending | None = None
+        """Asks extenders; None: there are none."""
         self._work = asyncio.Event()
         """Something may be decided."""
         self._answers = asyncio.Event()
@@ -105,6 +109,8 @@ class ShardStreams:
             group.create_task(self._propose(), name="propose")
             group.create_task(self._serve(), name="work")
             group.create_task(self._decide(), name="decide")
+            if self.extending is not None:
+                group.create_task(self.extending.run(), name="extenders")
 
     async def drained(self) -> None:
         """Drain the brain and wait until nothing is open."""
@@ -223,6 +229,11 @@ class ShardStreams:
             raise error
 
     # ------------------------------------------------------------------------------------ deciding
+    def extended(self, question: Question, reply: Reply) -> None:
+        """Extenders have answered."""
+        self.shard.answered(question, reply)
+        self._wake()
+
     def _wake(self) -> None:
         self._work.set()
         self._answers.set()
@@ -240,6 +251,8 @@ class ShardStreams:
                 more = shard.decide(now=begun)
                 if (units := shard.counts["proposed"] - before) > 0:
                     self._on_round(time.monotonic() - begun, units)
+                if self.extending is not None:
+                    self.extending.put(shard.take_questions())
                 self._proposals.set()
                 self._answers.set()
                 await asyncio.sleep(0)

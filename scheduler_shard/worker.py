@@ -22,9 +22,11 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from scheduler_shard.answers import Answers
+from scheduler_shard.asking import EXTENDER, MAX_ASKED, Asking, Question, Reply, with_failed
 from scheduler_shard.desk import Batch, Desk
 from scheduler_shard.overlay import Overlay
 from scheduler_shard.picture import Picture, Step
@@ -34,12 +36,12 @@ from stretto.model.shape import Shape
 from stretto.model.unit import (
     Cause,
     Diagnosis,
-    Member,
     Proposal,
     Unit,
     Verdict,
     VerdictKind,
 )
+from stretto.placement.extenders import Extender, interested
 from stretto.placement.gang import GangPlacer
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
@@ -65,6 +67,7 @@ class Shard:
         spares: int = 2,
         silence_s: float = 5.0,
         stories: StoryLog | None = None,
+        extenders: Sequence[Extender] = (),
     ) -> None:
         self.picture = Picture()
         self.kernel = Kernel(self.picture.snapshot, profiles, own_partitions=own_partitions)
@@ -89,6 +92,8 @@ class Shard:
         self._overlay = Overlay(self.picture.snapshot)
         self._proposed = Proposed(self._book)
         self._answers = Answers(counts=self.counts, stories=stories)
+        self._extenders = tuple(extenders)
+        self._asking = Asking()
 
     # ---------------------------------------------------------------------------- the dispatcher
     def work_opened(self) -> None:
@@ -99,7 +104,7 @@ class Shard:
     def work_lost(self) -> None:
         """The stream to the dispatcher has ended: what is undecided goes to others."""
         self._answers.closed()
-        self.counts["dropped"] += len(self._desk.clear())
+        self.counts["dropped"] += len(self._desk.clear()) + len(self._asking.clear())
         self._book.new_stream()
 
     def work(self, message: ToShard) -> None:
@@ -123,10 +128,7 @@ class Shard:
         base = self._book.base
         if base == 0:
             return unit
-        members = tuple(
-            Member(m.uid, m.namespace, m.name, m.resource_version, m.shape + base)
-            for m in unit.members
-        )
+        members = tuple(msgspec.structs.replace(m, shape=m.shape + base) for m in unit.members)
         return Unit(unit.unit_id, unit.attempt, members, unit.min_sequence, unit.avoid)
 
     def take_answers(self) -> FromShard | None:
@@ -137,12 +139,13 @@ class Shard:
         """Take no more units, give back the undecided ones, wait for verdicts on the rest."""
         self.draining = True
         self._answers.drain()
-        self._answers.hand_back(self._desk.clear(), "the shard is draining")
+        asked = [question.unit for question in self._asking.clear()]
+        self._answers.hand_back([*self._desk.clear(), *asked], "the shard is draining")
 
     @property
     def idle(self) -> bool:
         """Nothing is open or left to say."""
-        return not len(self._proposed) and self._answers.empty
+        return not len(self._proposed) and not len(self._asking) and self._answers.empty
 
     # -------------------------------------------------------------------------------- the Binder
     def propose_opened(self, epoch: int) -> None:
@@ -189,6 +192,8 @@ class Shard:
     def _replace(self, *, new_epoch: bool) -> None:
         """Another snapshot object: count the overlay there, or drop it with its epoch."""
         snapshot = self.picture.snapshot
+        for question in self._asking.clear():
+            self._desk.add(question.entry, question.unit, sequence=snapshot.version.sequence)
         self.kernel = Kernel(snapshot, self._profiles, own_partitions=self._own_partitions)
         self._gangs = GangPlacer(self.kernel, snapshot)
         if new_epoch:
@@ -248,19 +253,26 @@ class Shard:
 
     def decide(self, *, now: float) -> bool:
         """Decide up to 64 units; True: there are more that can be decided at once."""
-        if not self._desk.ready or not self.may_decide(now):
+        if not (self._desk.ready or self._asking.ready) or not self.may_decide(now):
             return False
         left = ROUND_UNITS
+        while left > 0 and (answered := self._asking.take_answered()) is not None:
+            left -= 1
+            self._conclude(*answered, now)
         while left > 0 and (batch := self._desk.take(left)) is not None:
             left -= len(batch.units)
             self._decide_batch(batch, now)
-        return self._desk.ready
+        return self._desk.ready or self._asking.ready
 
     def _decide_batch(self, batch: Batch, now: float) -> None:
         refusal = self.kernel.refusal(batch.entry.shape)
         if refusal:
             nodes = self.picture.snapshot.node_count
             self._unplaceable(batch.entry, batch.units, Diagnosis(refusal, (), nodes))
+            return
+        extenders = interested(self._extenders, batch.entry.shape) if self._extenders else ()
+        if extenders:
+            self._ask(batch, extenders)
             return
         failed: list[Unit] = []
         plain = []
@@ -276,6 +288,58 @@ class Shard:
             failed += self._place(batch.entry, plain, now)
         if failed:
             self._no_room(batch, failed)
+
+    # --------------------------------------------------------------------------------- extenders
+    def take_questions(self) -> list[Question]:
+        """What the shell is to ask extenders now."""
+        return self._asking.take_new()
+
+    def answered(self, question: Question, reply: Reply) -> None:
+        """Extenders have answered."""
+        self._asking.answer(question, reply)
+
+    def _ask(self, batch: Batch, extenders: tuple[Extender, ...], *, asked: int = 1) -> None:
+        """Ask about each unit on the nodes that it fits by the plugins."""
+        snapshot = self.picture.snapshot
+        rows = np.flatnonzero(self.kernel.filter(batch.entry.shape)).tolist()
+        if not rows:
+            self._no_room(batch, batch.units)
+            return
+        nodes = tuple((int(snapshot.node_id[row]), snapshot.node(row)) for row in rows)
+        for unit in batch.units:
+            if len(unit.members) > 1 or not unit.members[0].document:
+                text = "extenders are not asked about units of several pods in this release"
+                diagnosis = Diagnosis(text, (EXTENDER,), snapshot.node_count)
+                self._unplaceable(batch.entry, [unit], diagnosis)
+                continue
+            self.counts["asked"] += 1
+            self._asking.ask(Question(unit, batch.entry, extenders, nodes, asked))
+
+    def _conclude(self, question: Question, reply: Reply, now: float) -> None:
+        """Choose among what the extenders left, as things are now."""
+        entry, unit, snapshot = question.entry, question.unit, self.picture.snapshot
+        if reply.error:
+            nodes = snapshot.node_count
+            failed = Diagnosis(reply.error, (EXTENDER,), nodes, error=True)
+            self._unplaceable(entry, [unit], failed)
+            return
+        ids = {row.name: node_id for node_id, row in question.nodes}
+        rows = {name: snapshot.row_of(ids[name]) for name in reply.allowed}
+        left = [row for row in rows.values() if row is not None]
+        bonus = {row: reply.bonus.get(name, 0) for name, row in rows.items() if row is not None}
+        best = self.kernel.place_chosen(entry.shape, left, bonus=bonus, seed=seed_of(unit))
+        if best is not None:
+            self._propose((entry,), bare(unit), (int(snapshot.node_id[best]),), (), now)
+        elif reply.allowed and question.asked < MAX_ASKED:
+            again = Batch(entry=entry, units=[unit], held_before=False)
+            self._ask(again, question.extenders, asked=question.asked + 1)
+        elif reply.allowed:
+            self._answers.hand_back([unit], "the nodes that extenders left were taken meanwhile")
+        elif len(self._overlay):
+            self._desk.hold(entry, [unit], barrier=self._overlay.last_serial)
+        else:
+            told = with_failed(self.kernel.diagnose(entry.shape), reply, snapshot.node_count)
+            self._unplaceable(entry, [unit], told)
 
     def _place(self, entry: ShapeEntry, units: list[Unit], now: float) -> list[Unit]:
         """Propose nodes for single pods of one shape; those that found none are returned."""
@@ -379,6 +443,7 @@ class Shard:
         return {
             **self._desk.statistics(),
             "open": len(self._proposed),
+            "asked": len(self._asking),
             "overlay": len(self._overlay),
             "granted": self._answers.granted,
             "shapes": len(self._book),
@@ -388,8 +453,14 @@ class Shard:
         """Assert the invariants; O(everything)."""
         self.picture.snapshot.validate()
         self._overlay.validate()
-        held = len(self._desk) + len(self._proposed)
+        held = len(self._desk) + len(self._proposed) + len(self._asking)
         self._answers.validate(held=held, window=self._window)
+
+
+def bare(unit: Unit) -> Unit:
+    """The unit without the pods' objects, which the Binder has no use for."""
+    members = tuple(msgspec.structs.replace(member, document=b"") for member in unit.members)
+    return msgspec.structs.replace(unit, members=members)
 
 
 def seed_of(unit: Unit) -> int:

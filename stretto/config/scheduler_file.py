@@ -85,6 +85,12 @@ def configuration_of(
         found = read_configuration(load(path), gates=gates, own=own, installed=versions)
     except ProfileError as error:
         raise ConfigError(f"--config {path}: {error}") from None
+    for profile in found.profiles:
+        if "NodeResourcesFit" not in profile.points["filter"]:
+            raise ConfigError(
+                f"--config {path}: profile {profile.name}: the filter NodeResourcesFit cannot be "
+                "off, because the ledger never gives more of a node than it has"
+            )
     if found.without_effect:
         logger.info("%s: without effect here: %s", path, ", ".join(found.without_effect))
     return found

@@ -47,6 +47,12 @@ class ObjectMeta(_Object, frozen=True, gc=False):
     owner_references: list[OwnerReference] | None = None
 
 
+class PodMeta(ObjectMeta, frozen=True, gc=False):
+    """What identifies a pod."""
+
+    annotations: Raw = RAW_NOTHING
+
+
 class Resources(_Object, frozen=True, gc=False):
     """Requests of a container or pod; limits do not matter once the API server has defaulted."""
 
@@ -214,7 +220,7 @@ class PodStatus(_Object, frozen=True, gc=False):
 class Pod(_Object, frozen=True, gc=False):
     """A pod."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: PodMeta = PodMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 

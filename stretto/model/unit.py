@@ -53,6 +53,8 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     bind."""
     shape: int
     """A :data:`ShapeId` in the scope of whoever holds the record."""
+    document: bytes = b""
+    """JSON of the pod object; only where an extender is asked about it."""
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):

@@ -105,8 +105,6 @@ def read_configuration(
     profiles = Profiles.from_configuration(
         top, gates=gates, ignored=ignored_resources(extenders), own=own
     )
-    if extenders:
-        raise ProfileError("extenders: not built in this release")
     return Configuration(
         profiles,
         extenders=extenders,

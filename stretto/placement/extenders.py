@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from stretto.model.shape import Shape
 from stretto.placement.strict import (
     ProfileError,
     boolean,
@@ -77,6 +78,16 @@ class Extender:
         return not self.managed or not self.managed.isdisjoint(resources)
 
 
+def interested(extenders: Iterable[Extender], shape: Shape) -> tuple[Extender, ...]:
+    """Those that filter or prioritise and are asked about pods of a shape."""
+    names = [name for name, _ in shape.requests]
+    return tuple(
+        extender
+        for extender in extenders
+        if (extender.filter_verb or extender.prioritize_verb) and extender.interested(names)
+    )
+
+
 def read_extenders(raw: object, *, where: str) -> tuple[Extender, ...]:
     """The extenders of a configuration, ignorable ones last as upstream asks them.
 
@@ -86,6 +97,9 @@ def read_extenders(raw: object, *, where: str) -> tuple[Extender, ...]:
     found = [
         _extender(item, where=f"{where}[{i}]") for i, item in enumerate(sequence(raw, where=where))
     ]
+    for i, extender in enumerate(found):
+        if extender.preempt_verb:
+            raise ProfileError(f"{where}[{i}].preemptVerb: not built in this release")
     if sum(bool(extender.bind_verb) for extender in found) > 1:
         raise ProfileError(f"{where}: only one extender can have a bindVerb")
     managed = [name for extender in found for name in extender.managed]

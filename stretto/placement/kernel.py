@@ -7,7 +7,7 @@ least recently used dropped first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -194,6 +194,20 @@ class Kernel:
             placement.rows.append(best)
         placement.spares = [() for _ in placement.rows]
         return placement
+
+    def place_chosen(
+        self, shape: Shape, rows: Sequence[int], *, bonus: Mapping[int, int], seed: int
+    ) -> int | None:
+        """Place one pod on the best of the rows that extenders left, counting it; None: none fits
+        any more. ``bonus`` is what they add to the totals of rows."""
+        compiled = self._compiled(shape)
+        if compiled.prefilter() is not None:
+            return None
+        ranking = Ranking(self._snapshot, seed=seed, own=self._own, avoid=())
+        best = best_of(compiled, rows, snapshot=self._snapshot, ranking=ranking, bonus=bonus)
+        if best is not None:
+            self._snapshot.add_pod(shape, best)
+        return best
 
     def place_rest(self, compiled: CompiledShape, count: int, *, ranking: Ranking) -> list[int]:
         """The pods of a batch after the one that took its nominated node."""

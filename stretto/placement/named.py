@@ -3,7 +3,8 @@ row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,10 +15,15 @@ from stretto.snapshot.columns import Snapshot
 
 
 def best_of(
-    compiled: CompiledShape, rows: Sequence[int], *, snapshot: Snapshot, ranking: Ranking
+    compiled: CompiledShape,
+    rows: Sequence[int],
+    *,
+    snapshot: Snapshot,
+    ranking: Ranking,
+    bonus: Mapping[int, int] = MappingProxyType({}),
 ) -> int | None:
     """The row with the highest total among those that fit, scored over just these; None if none
-    fits."""
+    fits. ``bonus``: what extenders add to the totals of rows."""
     feasible = [
         row
         for row in rows
@@ -44,5 +50,7 @@ def best_of(
             if scores is not None:
                 for i, value in enumerate(scores.weighted[feasible].tolist()):
                     totals[i] += value * weight
+    if bonus:
+        totals = [t + bonus.get(row, 0) for t, row in zip(totals, feasible, strict=True)]
     low = ranking.low(np.array(feasible, dtype=np.int64)).tolist()
     return max(zip(totals, low, feasible, strict=True))[2]

@@ -7,7 +7,7 @@ does not obey.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -24,7 +24,7 @@ from stretto.placement.plugins.node_affinity import NodeAffinity
 from stretto.placement.plugins.node_declared_features import NodeDeclaredFeatures
 from stretto.placement.plugins.node_name import NodeName
 from stretto.placement.plugins.node_ports import NodePorts
-from stretto.placement.plugins.node_resources_fit import NodeResourcesFit
+from stretto.placement.plugins.node_resources_fit import FitArgs, NodeResourcesFit
 from stretto.placement.plugins.node_unschedulable import NodeUnschedulable
 from stretto.placement.plugins.pod_topology_spread import PodTopologySpread
 from stretto.placement.plugins.taint_toleration import TaintToleration
@@ -50,6 +50,7 @@ _PROFILE = ("schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfi
 
 
 _PREEMPTION = PreemptionArgs()
+_FIT = FitArgs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Profile:
     points: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of all enabled plugins, built or not, by extension point, in order."""
     preemption: PreemptionArgs = _PREEMPTION
+    fit: FitArgs = _FIT
     unbuilt_filters: tuple[str, ...] = ()
     """Enabled filter plugins that this release does not have."""
     unbuilt_scorers: tuple[str, ...] = ()
@@ -81,6 +83,10 @@ class Profile:
         kinds = frozenset().union(*(plugin.basis_kinds for plugin in based))
         object.__setattr__(self, "_based", based)
         object.__setattr__(self, "basis_kinds", tuple(sorted(kinds)))
+
+    def ignores(self, resource: str) -> bool:
+        """Whether the profile lets pods on nodes whatever they request of a resource."""
+        return self.fit.ignores(resource)
 
     def basis(self, shape: Shape, snapshot: Snapshot) -> tuple[object, ...]:
         """What plugins make filters and scorers of a shape from; see ``Plugin.basis``."""
@@ -109,6 +115,9 @@ class Profiles:
                 if isinstance(plugin, OwnPlugin):
                     found.update(plugin.label_keys)
         return frozenset(found)
+
+    def __iter__(self) -> Iterator[Profile]:
+        return iter(self._by_name.values())
 
     def get(self, name: str) -> Profile | None:
         """The profile of a schedulerName."""
@@ -193,6 +202,7 @@ def _profile(
         pre_enqueues=tuple(made[n] for n in points["preEnqueue"] if n in made),
         points=MappingProxyType(points),
         preemption=arguments.preemption,
+        fit=arguments.fit,
         unbuilt_filters=tuple(n for n in filters if n not in built),
         unbuilt_scorers=tuple(w.name for w in scorers if w.name not in built),
     )

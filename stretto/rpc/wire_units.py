@@ -41,6 +41,9 @@ def put_units(wire: Any, units: list[Unit]) -> None:
     wire.pod_name.extend([pod.name for pod in pods])
     wire.resource_version.extend(short([pod.resource_version for pod in pods], 0))
     wire.shape.extend(short([pod.shape for pod in pods], 0))
+    documents = [pod.document for pod in pods]
+    if any(documents):
+        wire.document.extend(documents)
     avoids = [unit.avoid for unit in units]
     if any(avoids):
         wire.avoid_count.extend([len(avoid) for avoid in avoids])
@@ -85,5 +88,6 @@ def _get_members(wire: Any, ids: list[UnitId], total: int, field: str) -> list[M
             exact(wire.pod_name, total, f"{field}.pod_name"),
             full(wire.resource_version, total, 0, f"{field}.resource_version"),
             full(wire.shape, total, 0, f"{field}.shape"),
+            full(wire.document, total, b"", f"{field}.document"),
         )
     )

@@ -17,7 +17,7 @@ MODULE_LINES = 500
 FUNCTION_LINES = 50
 BRAINS = {
     "binder": {
-        "auditor", "bindings", "cluster", "commit", "log", "machine", "outcomes",
+        "auditor", "bindings", "cluster", "commit", "log", "machine", "outcomes", "unchecked",
     },
     "dispatcher": {
         "assignment", "cluster_events", "conditions", "groups", "intake", "machine", "outcomes",
@@ -28,7 +28,8 @@ BRAINS = {
         "rules_rest",
     },
     "scheduler_shard": {
-        "answers", "desk", "overlay", "partitions", "picture", "proposed", "shapes", "worker",
+        "answers", "asking", "desk", "overlay", "partitions", "picture", "proposed", "shapes",
+        "worker",
     },
 }  # fmt: skip
 BRAIN_FORBIDDEN = {"asyncio", "time", "random", "grpc", "redis", "kubernetes", "aiohttp", "socket"}

@@ -58,6 +58,10 @@ def test_yaml_and_json_of_one_meaning_have_one_digest(tmp_path):
         (HEAD + "profils: []", "unknown field 'profils'"),
         (HEAD + "profiles: [{schedulerName: 1}]", r"profiles\[0\].schedulerName: must be a string"),
         (HEAD + "profiles: [{1: a}]", r"profiles\[0\]: unknown field 1"),
+        (
+            HEAD + "profiles: [{plugins: {filter: {disabled: [{name: NodeResourcesFit}]}}}]",
+            "profile default-scheduler: the filter NodeResourcesFit cannot be off",
+        ),
         (HEAD + "podMaxBackoffSeconds: 2026-01-01", "podMaxBackoffSeconds: must be a whole number"),
     ],
 )

@@ -1,0 +1,144 @@
+"""Units that extenders are asked about, in the brain of a shard: no loop, no network."""
+
+from __future__ import annotations
+
+import msgspec
+
+from scheduler_shard.asking import Question, Reply
+from scheduler_shard.worker import Shard
+from stretto.model.unit import Unit, VerdictKind
+from stretto.placement.extenders import Extender
+from stretto.placement.profiles import Profiles
+from stretto.rpc.messages import ToShard
+from stretto.snapshot.delta import NodeChange
+from tests.shard.test_worker import answers, proposals, verdict
+from tests.shard.worlds import full, node, shape, step, unit
+
+FPGA = Extender("http://fpga", filter_verb="filter", managed=frozenset({"example.com/fpga"}))
+WANTED = msgspec.structs.replace(shape(), requests=(("cpu", 1000), ("example.com/fpga", 1)))
+
+
+def shard_with(*nodes: NodeChange) -> Shard:
+    profiles = Profiles.from_configuration(
+        {"profiles": [{"schedulerName": "stretto"}]}, ignored=frozenset({"example.com/fpga"})
+    )
+    shard = Shard(profiles=profiles, extenders=(FPGA,))
+    for message in full(*nodes):
+        shard.followed(message, now=0.0)
+    shard.work_opened()
+    shard.propose_opened(1)
+    return shard
+
+
+def asked_unit(uid: str, *, attempt: int = 1) -> Unit:
+    found = unit(uid, number=2, attempt=attempt)
+    (member,) = found.members
+    with_document = msgspec.structs.replace(member, document=b'{"metadata":{"name":"x"}}')
+    return msgspec.structs.replace(found, members=(with_document,))
+
+
+def ask(shard: Shard, *units: Unit) -> list[Question]:
+    shard.work(ToShard(shapes=[(1, shape()), (2, WANTED)], units=list(units)))
+    shard.decide(now=0.0)
+    shard.validate()
+    return shard.take_questions()
+
+
+def test_a_unit_that_waits_for_extenders_keeps_no_other_waiting() -> None:
+    shard = shard_with(node(1), node(2))
+    (question,) = ask(shard, asked_unit("slow"), unit("plain"))
+    assert [p.unit.unit_id for p in proposals(shard)] == ["plain"]
+    assert sorted(row.name for _, row in question.nodes) == ["node-1", "node-2"]
+    assert question.pod == b'{"metadata":{"name":"x"}}'
+    shard.answered(question, Reply(allowed=["node-2"]))
+    (proposal,) = proposals(shard)
+    assert (proposal.unit.unit_id, proposal.nodes) == ("slow", (2,))
+    assert proposal.unit.members[0].document == b"", "the Binder gets no objects"
+    shard.validate()
+
+
+def test_what_extenders_add_to_the_scores_decides_among_those_left() -> None:
+    shard = shard_with(node(1), node(2), node(3))
+    (question,) = ask(shard, asked_unit("a"))
+    bonus = {"node-1": 1000, "node-2": 500}
+    shard.answered(question, Reply(allowed=["node-2", "node-3"], bonus=bonus))
+    (proposal,) = proposals(shard)
+    assert proposal.nodes == (2,)
+
+
+def test_extenders_that_leave_no_node_are_named_with_their_reasons() -> None:
+    shard = shard_with(node(1), node(2), node(3, cpu_milli=500))
+    (question,) = ask(shard, asked_unit("a"))
+    reply = Reply(failed={"node-1": "no card", "node-2": "no card"}, unresolvable={"node-1"})
+    shard.answered(question, reply)
+    assert proposals(shard) == []
+    (told,) = answers(shard).unplaceable
+    text = "0/3 nodes are available: 1 Insufficient cpu, 2 no card."
+    assert told.diagnosis.message == text
+    assert told.diagnosis.plugins == ("Extender", "NodeResourcesFit")
+    rejected = {each.reason: each for each in told.diagnosis.rejected}
+    assert (rejected["no card"].nodes, rejected["no card"].unresolvable) == (2, 1)
+    assert not told.diagnosis.error
+
+
+def test_an_extender_that_fails_is_an_error_of_that_unit_alone() -> None:
+    shard = shard_with(node(1))
+    first, second = ask(shard, asked_unit("a"), asked_unit("b", attempt=2))
+    shard.answered(first, Reply(error="extender http://fpga: no answer in 5 s"))
+    shard.answered(second, Reply(allowed=["node-1"]))
+    assert [p.unit.unit_id for p in proposals(shard)] == ["b"]
+    (told,) = answers(shard).unplaceable
+    assert told.unit_id == "a"
+    assert told.diagnosis.error
+    assert told.diagnosis.message.startswith("extender http://fpga")
+
+
+def test_nodes_taken_meanwhile_are_asked_about_again_and_then_given_back() -> None:
+    shard = shard_with(node(1, cpu_milli=1000))
+    (question,) = ask(shard, asked_unit("a"))
+    ask(shard, unit("quick", attempt=5))
+    (quick,) = proposals(shard)
+    shard.answered(question, Reply(allowed=["node-1"]))
+    assert proposals(shard) == []
+    assert shard.take_questions() == [], "it waits for the room's verdict"
+    shard.verdicts(verdict(quick, VerdictKind.CONFLICT, sequence=2), now=0.0)
+    shard.followed(step(2), now=0.0)
+    shard.decide(now=0.0)
+    (again,) = shard.take_questions()
+    shard.answered(again, Reply(allowed=["node-1"]))
+    assert [p.unit.unit_id for p in proposals(shard)] == ["a"]
+
+
+def test_replies_that_come_too_late_are_dropped() -> None:
+    shard = shard_with(node(1))
+    (question,) = ask(shard, asked_unit("a"))
+    shard.work_lost()
+    shard.answered(question, Reply(allowed=["node-1"]))
+    assert proposals(shard) == []
+    assert shard.idle
+    shard.work_opened()
+    (question,) = ask(shard, asked_unit("a", attempt=2))
+    shard.drain()
+    assert [back.unit_id for back in answers(shard).handed_back] == ["a"]
+    shard.answered(question, Reply(allowed=["node-1"]))
+    assert proposals(shard) == []
+    shard.validate()
+
+
+def test_a_new_snapshot_has_the_unit_asked_about_anew() -> None:
+    shard = shard_with(node(1))
+    (question,) = ask(shard, asked_unit("a"))
+    for message in full(node(7), epoch=2, sequence=9):
+        shard.followed(message, now=0.0)
+    shard.propose_opened(2)
+    shard.answered(question, Reply(allowed=["node-1"]))
+    assert proposals(shard) == []
+    (again,) = shard.take_questions()
+    assert [row.name for _, row in again.nodes] == ["node-7"]
+
+
+def test_a_unit_that_fits_no_node_is_not_asked_about() -> None:
+    shard = shard_with(node(1, cpu_milli=500))
+    assert ask(shard, asked_unit("a")) == []
+    (told,) = answers(shard).unplaceable
+    assert told.diagnosis.message == "0/1 nodes are available: 1 Insufficient cpu."

@@ -1,0 +1,186 @@
+"""Asking extenders over real HTTP: what they say, and everything they can do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scheduler_shard.asking import Question, Reply
+from scheduler_shard.extending import Extending
+from scheduler_shard.shapes import ShapeEntry
+from stretto.placement.extenders import Extender, ExtenderTls
+from stretto.rpc import extender_client
+from tests.shard.fake_extender import FakeExtender
+from tests.shard.worlds import node, shape, unit
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "make-certificates.sh"
+NODES = tuple((change.node_id, change.row) for change in (node(1), node(2), node(3)))
+POD = b'{"metadata":{"name":"p","annotations":{"a":"b"}}}'
+
+
+def question(*extenders: Extender) -> Question:
+    made = unit("p")
+    member = msgspec.structs.replace(made.members[0], document=POD)
+    made = msgspec.structs.replace(made, members=(member,))
+    entry = ShapeEntry(number=1, theirs=1, shape=shape())
+    return Question(made, entry, extenders, NODES)
+
+
+async def reply_of(*extenders: Extender) -> Reply:
+    extending = Extending(extenders, lambda asked, reply: None)
+    try:
+        return await extending.ask(question(*extenders))
+    finally:
+        await extending._client.close()
+
+
+async def test_names_go_out_and_what_is_left_comes_back() -> None:
+    async with FakeExtender().serving() as fake:
+        fake.answers["filter"] = lambda asked: {
+            "NodeNames": asked["NodeNames"][1:], "FailedNodes": {"node-1": "no card"},
+        }  # fmt: skip
+        fake.answers["rank"] = [{"Host": "node-2", "Score": 10}, {"Host": "node-3", "Score": 1}]
+        extender = Extender(
+            fake.url, filter_verb="filter", prioritize_verb="rank", weight=3,
+            node_cache_capable=True,
+        )  # fmt: skip
+        reply = await reply_of(extender)
+    assert reply.allowed == ["node-2", "node-3"]
+    assert reply.failed == {"node-1": "no card"}
+    assert reply.bonus == {"node-2": 300, "node-3": 30}
+    verb, asked = fake.asked[0]
+    assert (verb, asked["Pod"]) == ("filter", json.loads(POD))
+    assert asked["Nodes"] is None
+    assert fake.asked[1][1]["NodeNames"] == ["node-2", "node-3"]
+
+
+async def test_nodes_go_out_whole_to_extenders_that_do_not_know_them() -> None:
+    async with FakeExtender().serving() as fake:
+        fake.answers["filter"] = lambda asked: {
+            "nodes": {"items": asked["Nodes"]["items"][:1]},
+            "failedAndUnresolvableNodes": {"node-2": "old", "node-3": "old"},
+        }
+        reply = await reply_of(Extender(fake.url, filter_verb="filter"))
+    assert reply.allowed == ["node-1"]
+    assert reply.unresolvable == {"node-2", "node-3"}
+    sent = fake.asked[0][1]["Nodes"]["items"][0]
+    assert sent["metadata"]["labels"] == {"kubernetes.io/hostname": "node-1"}
+    assert sent["status"]["allocatable"]["cpu"] == "4000m"
+
+
+async def test_the_second_extender_is_asked_about_what_the_first_left() -> None:
+    async with FakeExtender().serving() as one, FakeExtender().serving() as two:
+        one.answers["filter"] = {"NodeNames": ["node-3", "node-1"]}
+        two.answers["filter"] = {"NodeNames": ["node-3"]}
+        both = [
+            Extender(fake.url, filter_verb="filter", node_cache_capable=True) for fake in (one, two)
+        ]
+        reply = await reply_of(*both)
+    assert two.asked[0][1]["NodeNames"] == ["node-1", "node-3"]
+    assert reply.allowed == ["node-3"]
+    assert set(reply.failed) == {"node-1", "node-2"}
+    assert f"rejected by extender {two.url}" in reply.failed["node-1"]
+
+
+HOSTILE = [
+    ("hang", "no answer to filter in 0.2 s"),
+    (500, "answered 500 to filter"),
+    ({"NodeNames": ["node-1", "moon"]}, "names node 'moon', which it was not asked about"),
+    ({"NodeNames": [], "FailedNodes": {"moon": "x"}}, "names node 'moon'"),
+    ({"Error": "out of cards"}, "out of cards"),
+    ({"NodeNames": "node-1"}, "its answer cannot be read"),
+    (b"<html>", "its answer cannot be read"),
+    (b"\xff\xfe", "its answer cannot be read"),
+    (b"[" * 100_000, "its answer cannot be read"),
+    (b'"' + b"x" * 200_000 + b'"', "its answer is longer than 100000 bytes"),
+]
+
+
+@pytest.mark.parametrize(("answer", "words"), HOSTILE)
+@pytest.mark.parametrize("ignorable", [False, True])
+async def test_one_that_hangs_or_lies_is_an_error_unless_it_is_ignorable(
+    monkeypatch: pytest.MonkeyPatch, answer: object, words: str, ignorable: bool
+) -> None:
+    monkeypatch.setattr(extender_client, "MAX_ANSWER", 100_000)
+    async with FakeExtender().serving() as fake:
+        fake.answers["filter"] = answer
+        reply = await reply_of(
+            Extender(
+                fake.url, filter_verb="filter", node_cache_capable=True, timeout_s=0.2,
+                ignorable=ignorable,
+            )
+        )  # fmt: skip
+    if ignorable:
+        assert reply == Reply(allowed=["node-1", "node-2", "node-3"])
+    else:
+        assert words in reply.error
+        assert fake.url in reply.error
+        assert "\n" not in reply.error
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ([{"Host": "moon", "Score": 1}], "scores node 'moon', which it was not asked about"),
+        ([{"Host": "node-1", "Score": 11}], "scores node node-1 11, expected 0 to 10"),
+        ([{"Host": "node-1", "Score": -1}], "scores node node-1 -1"),
+        ([{"Host": "node-1", "Score": 1.5}], "its answer cannot be read"),
+        ("hang", ""),
+        (503, ""),
+        ([], ""),
+    ],
+)
+async def test_scores_that_cannot_be_had_add_nothing_and_lies_are_errors(
+    answer: object, words: str
+) -> None:
+    async with FakeExtender().serving() as fake:
+        fake.answers["rank"] = answer
+        reply = await reply_of(Extender(fake.url, prioritize_verb="rank", weight=1, timeout_s=0.2))
+    if words:
+        assert words in reply.error
+    else:
+        assert reply == Reply(allowed=["node-1", "node-2", "node-3"])
+
+
+async def test_an_extender_that_is_not_there_is_named() -> None:
+    async with FakeExtender().serving() as fake:
+        gone = Extender(fake.url, filter_verb="filter")
+    assert f"extender {gone.url}: " in (await reply_of(gone)).error
+
+
+async def test_one_that_hangs_keeps_only_its_own_units_waiting() -> None:
+    done: list[tuple[str, Reply]] = []
+    async with FakeExtender().serving() as slow, FakeExtender().serving() as quick:
+        slow.answers["filter"] = "hang"
+        quick.answers["filter"] = {"NodeNames": ["node-2"]}
+        hanging = Extender(slow.url, filter_verb="filter", timeout_s=30)
+        fine = Extender(quick.url, filter_verb="filter", node_cache_capable=True)
+        extending = Extending(
+            (hanging, fine), lambda asked, reply: done.append((asked.extenders[0].url, reply))
+        )
+        running = asyncio.create_task(extending.run())
+        extending.put([question(hanging) for _ in range(10)])
+        extending.put([question(fine) for _ in range(10)])
+        async with asyncio.timeout(5):
+            while len(done) < 10:
+                await asyncio.sleep(0.01)
+        assert {url for url, _ in done} == {quick.url}
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def test_certificate_files_that_cannot_be_used_are_named() -> None:
+    extender = Extender("https://x", https=True, tls=ExtenderTls(authority_file="/nowhere.pem"))
+    with pytest.raises(extender_client.ExtenderConfigError, match="extender https://x: tlsConfig"):
+        extender_client._context(extender)
+    plain = dataclasses.replace(extender, tls=None)
+    context = extender_client._context(plain)
+    assert not isinstance(context, bool)
+    assert not context.check_hostname, (
+        "enableHTTPS without an authority trusts anybody, as upstream"
+    )
