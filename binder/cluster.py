@@ -35,6 +35,7 @@ from stretto.snapshot.delta import (
     encode_label_keys,
     encode_labels,
 )
+from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomination
 from stretto.snapshot.pod_records import PREEMPTED
 
 
@@ -90,6 +91,10 @@ class Cluster:
         them."""
         self._labels = PodLabels()
         self._labels_grown = False
+        self.nominated: dict[str, tuple[str, Shape]] = {}
+        """Pods nominated to a node: uid → (name of the node, shape). In the log while the pod is on
+        no node."""
+        self._uid_of_pod: dict[tuple[str, str], str] = {}
         self._sequence = 0
         self._delta = self._open()
         self._closed: list[Delta] = []
@@ -218,6 +223,8 @@ class Cluster:
             shape_id=shape_id, node_id=entry.node_id, uid=uid, start_s=facts.start_s,
             flags=facts.flags,
         )  # fmt: skip
+        if uid in self.nominated:
+            self.object_seen(NOMINATION, uid, None)
         return True
 
     def _projected(self, uid: str, shape: Shape) -> Shape:
@@ -250,16 +257,22 @@ class Cluster:
     def describe(self, uid: str, facts: PodFacts) -> None:
         """A pod has this name, start time and flags now; :meth:`forget` when it is gone."""
         old = self.facts.get(uid)
-        if old is not None:
-            # A pod that is preempted stays so: the condition may come after the deletion.
-            facts = facts._replace(flags=facts.flags | (old.flags & PREEMPTED))
+        if old is not None and old.flags & PREEMPTED:
+            # It is on its way out, whether the API shows it yet or not.
+            facts = facts._replace(flags=facts.flags | old.flags)
         if old == facts:
             return
         self.facts[uid] = facts
+        self._uid_of_pod[facts.namespace, facts.name] = uid
         row = self.pods.get(uid)
         if uid in self.stale and row is not None:
             self.place(uid, shape=self.shape(row.shape_id), node_uid=row.node_uid)
-        elif row is not None and (old or NO_FACTS)[2:4] != facts[2:4]:
+        elif (old or NO_FACTS)[2:4] != facts[2:4]:
+            self._record(uid, facts)
+
+    def _record(self, uid: str, facts: PodFacts) -> None:
+        row = self.pods.get(uid)
+        if row is not None:
             self._delta.add_pod(
                 shape_id=row.shape_id, node_id=self.nodes[row.node_uid].node_id, uid=uid, sign=0,
                 start_s=facts.start_s, flags=facts.flags,
@@ -267,7 +280,38 @@ class Cluster:
 
     def forget(self, uid: str) -> None:
         """A pod is gone for good."""
-        self.facts.pop(uid, None)
+        facts = self.facts.pop(uid, None)
+        if facts is not None and self._uid_of_pod.get(facts[:2]) == uid:
+            del self._uid_of_pod[facts[:2]]
+
+    def uid_of_pod(self, namespace: str, name: str) -> str:
+        """The uid of the pod of this name that is on a node, or ''."""
+        return self._uid_of_pod.get((namespace, name), "")
+
+    def mark(self, uid: str, *, flags: int) -> None:
+        """Give a pod these flags, whatever it had."""
+        facts = self.facts.get(uid)
+        if facts is not None and facts.flags != flags:
+            self.facts[uid] = facts._replace(flags=flags)
+            self._record(uid, self.facts[uid])
+
+    # -------------------------------------------------------------------------------- nominations
+    def nominate(self, uid: str, *, node: str, shape: Shape) -> None:
+        """A pod is nominated to a node by name."""
+        if self.nominated.get(uid) != (node, shape):
+            self.nominated[uid] = node, shape
+            self._show_nomination(uid)
+
+    def denominate(self, uid: str) -> None:
+        """A pod is not nominated any more."""
+        if self.nominated.pop(uid, None) is not None and not self.knows(uid):
+            self.object_seen(NOMINATION, uid, None)
+
+    def _show_nomination(self, uid: str) -> None:
+        if uid in self.nominated and not self.knows(uid):
+            node, shape = self.nominated[uid]
+            row = NominationRow(node, self._shape_id(shape))
+            self.object_seen(NOMINATION, uid, encode_nomination(row))
 
     def bound_to(self, uid: str, *, shape: Shape, node_name: str) -> bool:
         """A pod is bound to a name, of a node that is known or not; False if that was so before."""
@@ -279,6 +323,8 @@ class Cluster:
         self.remove(uid)
         self._waiting.setdefault(node_name, {})[uid] = shape
         self._waits_for[uid] = node_name
+        if uid in self.nominated:
+            self.object_seen(NOMINATION, uid, None)
         return True
 
     def remove(self, uid: str) -> bool:
@@ -291,6 +337,7 @@ class Cluster:
         entry.pods.remove(uid)
         self._delta.add_pod(shape_id=row.shape_id, node_id=entry.node_id, uid=uid, sign=-1)
         self.stale.discard(uid)
+        self._show_nomination(uid)
         return True
 
     def _stop_waiting(self, uid: str) -> None:

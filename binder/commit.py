@@ -22,6 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from binder.cluster import Cluster, PodFacts
+from binder.preemptions import Preemptions
 from stretto.ledger.types import LedgerMember, LedgerUnit, Lines, ReserveKind, ReserveReply
 from stretto.model.shape import Shape
 from stretto.model.unit import (
@@ -155,6 +156,7 @@ CAUSE_TEXTS = {
     Cause.DEVICES: "another commit took the devices, or the pod's claims to them have changed",
     Cause.SPREAD: "another commit took the last place that topology spread allows there",
     Cause.AFFINITY: "pods have come or gone there; affinity no longer admits the pod",
+    Cause.VICTIMS: "preemption would need other victims by now, or none",
     Cause.INVALID: "no profile of this binder serves its schedulerName",
 }
 """What a verdict was lost to, for people."""
@@ -163,9 +165,16 @@ CAUSE_TEXTS = {
 class Committer:
     """See the module docstring."""
 
-    def __init__(self, cluster: Cluster, kernel: Kernel, *, holders: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        kernel: Kernel,
+        holders: Mapping[str, object],
+        preemptions: Preemptions,
+    ) -> None:
         self.cluster = cluster
         self.kernel = kernel
+        self.preemptions = preemptions
         self.dispatcher_epoch = 0
         self.withdrawn: dict[str, None] = {}
         """Uids that the dispatcher has withdrawn, the newest last; bounded."""
@@ -185,7 +194,9 @@ class Committer:
         batch_pods: set[str] = set()
         for incoming in proposals:
             verdict = self._known(incoming, batch_pods) or self._shape_verdict(incoming)
-            if verdict is None:
+            if verdict is None and incoming.proposal.victims:
+                verdict = self._verdict(incoming, *self.preemptions.judge(incoming))
+            elif verdict is None:
                 verdict = self._reserve_in_memory(incoming, batch)
             if verdict is not None:
                 batch.verdicts.append((incoming.stream, verdict))
@@ -208,7 +219,11 @@ class Committer:
             if before.attempt > unit.attempt:
                 return self._verdict(incoming, VerdictKind.SUPERSEDED)
         for member in unit.members:
-            if member.uid in batch_pods or member.uid in self._holders:
+            if (
+                member.uid in batch_pods
+                or member.uid in self._holders
+                or member.uid in self.preemptions.claims
+            ):
                 return self._verdict(incoming, VerdictKind.HELD)
         if self._any_gone(unit.members):
             return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)

@@ -34,6 +34,7 @@ from typing import Protocol
 from binder.auditor import PERIOD_S, Expected, LedgerAudit, drift
 from binder.bindings import Binding, Stage
 from binder.commit import Incoming, Settled
+from binder.evictor import Evictor
 from binder.executor import Executor
 from binder.machine import Machine
 from binder.prebinder import PreBinder, in_prebind
@@ -100,6 +101,7 @@ class CommitLoop:
     ) -> None:
         self.machine = machine
         self.executor: Executor | None = None
+        self.evictor: Evictor | None = None
         self.send_verdicts: SendVerdicts = lambda _stream, _verdicts: None
         self.ledger_ok = True
         """False while the ledger is being repaired; commits stand still."""
@@ -110,8 +112,7 @@ class CommitLoop:
         self._may_act = may_act
         self._fresh = fresh
         """Whether the watches are heard; on an old picture nothing is committed."""
-        self._closing = False
-        self._busy = False
+        self._closing = self._busy = False
         self._rebuilt_at = -REBUILD_EVERY_S
         self._audit = audit
         self._ledger_audit = LedgerAudit(period_s=audit_period_s)
@@ -303,7 +304,7 @@ class CommitLoop:
             self._verdicts[verdict.kind].inc()
             if verdict.kind is VerdictKind.CONFLICT:
                 self._conflicts[verdict.cause].inc()
-            if verdict.kind is not VerdictKind.COMMITTED:
+            if verdict.kind not in (VerdictKind.COMMITTED, VerdictKind.NOMINATED):
                 text = f"{verdict.kind.name.lower()}: {verdict.cause.name.lower()}"
                 self._stories.note(verdict.unit_id, cause_of(verdict.attempt), text)
         for stream, verdicts in streams.items():
@@ -332,6 +333,12 @@ class CommitLoop:
                 self.prebinder.put(binding)
             else:
                 self.executor.put(binding)
+        for claim in self.machine.preemptions.take_fresh():
+            uids = ", ".join(victim.uid for victim in claim.victims)
+            text = f"nominated to {claim.node_name} by {claim.shard}; to go: {uids}"
+            self._stories.note(claim.unit.unit_id, cause_of(claim.unit.attempt), text)
+            if self.evictor is not None:
+                self.evictor.put(claim)
 
     async def _rebuild_after_drift(self) -> None:
         """The ledger refused what memory allowed: write it anew, but not all the time."""

@@ -13,15 +13,17 @@ shard sees a reservation before any bind's reply, design §5.3).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from binder.auditor import Expected
 from binder.bindings import Binding, End, Stage
+from binder.budgets import Budgets
 from binder.cluster import Cluster, PodFacts, PodRow
 from binder.commit import Batch, Committer, Incoming, Reservation, Settled
+from binder.effects import Effects, Scheduled
 from binder.entries import add_lines, adoption, entry_for
 from binder.outcomes import OutcomeLog
 from binder.prebind import Prebinds, special_key
+from binder.preemptions import Preemptions
 from binder.unchecked import UNLIMITED, Unchecked
 from stretto.ledger.types import (
     NO_ATTEMPT,
@@ -50,31 +52,8 @@ from stretto.placement.devices.world import world_of
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
 from stretto.placement.volume_plan import NO_VOLUMES, reaches
-from stretto.snapshot.delta import Delta, NodeRow
+from stretto.snapshot.delta import NodeRow
 from stretto.snapshot.volume_rows import VolumeRow
-
-
-@dataclass(slots=True)
-class Scheduled:
-    """A pod that has been bound, for its event."""
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
-    profile: str
-
-
-@dataclass(slots=True)
-class Effects:
-    """What is to be done, in this order: publish, write to the ledger, tell, note."""
-
-    deltas: list[Delta] = field(default_factory=list)
-    outcomes: bool = False
-    """The outcome log has grown."""
-    scheduled: list[Scheduled] = field(default_factory=list)
-    ended: list[tuple[Binding, Stage]] = field(default_factory=list)
-    """Reservations that have come to an end, for the audit log: BOUND, or OVER when freed."""
 
 
 class Machine:
@@ -91,7 +70,9 @@ class Machine:
         """Those of them whose fate is not known yet."""
         self.prebinds = Prebinds(self.cluster.storage, self.cluster.devices, reaches=self._reaches)
         """Pods whose claims are being bound."""
-        self.committer = Committer(self.cluster, self.kernel, holders=self.bindings)
+        self.budgets = Budgets(self.cluster)
+        self.preemptions = Preemptions(self.cluster, self.kernel, self.budgets)
+        self.committer = Committer(self.cluster, self.kernel, self.bindings, self.preemptions)
         self.outcomes = OutcomeLog()
         self.ops: list[LedgerOp] = []
         """Ledger operations to write before the next reservation."""
@@ -209,6 +190,7 @@ class Machine:
 
     def pod_gone(self, uid: str) -> None:
         """The watch shows that a bound pod was deleted, or has ended."""
+        self.preemptions.pod_gone(uid)
         binding = self.bindings.get(uid)
         if binding is not None:
             binding.seen_gone()
@@ -356,6 +338,7 @@ class Machine:
         """The dispatcher says that a pod is gone or no longer ours; its binding, if there is
         one."""
         self.committer.withdraw(uid)
+        self.preemptions.withdraw(uid)
         binding = self.bindings.get(uid)
         if binding is not None and binding.stage is Stage.PREBIND:
             self.prebinds.withdraw(uid)  # its read comes when what it wrote is taken back
@@ -363,8 +346,8 @@ class Machine:
         return None if binding is None or binding.over else binding
 
     def owned(self) -> list[str]:
-        """Pods whose fate is with us and not yet told: not bound, not freed."""
-        return list(self.open)
+        """Pods whose fate is with us and not yet told, those that still preempt others too."""
+        return [*self.open, *self.preemptions.claims]
 
     # --------------------------------------------------------------------------------------- ledger
     def accounts(self) -> tuple[list[NodeAccount], list[str]]:
@@ -464,6 +447,8 @@ class Machine:
     # -------------------------------------------------------------------------------------- effects
     def effects(self) -> Effects:
         """What is to be done now."""
+        for outcome in self.preemptions.take_outcomes():
+            self.outcomes.append(outcome)
         deltas = self.cluster.take_closed()
         scheduled, self._scheduled = self._scheduled, []
         ended, self._ended = self._ended, []
@@ -476,6 +461,7 @@ class Machine:
         self.cluster.validate()
         self.cluster.storage.validate(self.open)
         self.cluster.devices.validate(self.open)
+        self.preemptions.validate()
         for uid in self.cluster.facts:
             assert self.cluster.knows(uid) or uid in self.bindings, f"{uid} is not forgotten"
         assert self.open.keys() == {u for u, b in self.bindings.items() if not b.over}

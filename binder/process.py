@@ -19,6 +19,7 @@ import msgspec
 
 from binder.bindings import Binding
 from binder.committer import CommitLoop
+from binder.evictor import Evictor
 from binder.executor import Executor
 from binder.extender_binds import ExtenderBinds
 from binder.machine import Machine
@@ -163,6 +164,8 @@ class BinderProcess:
             if opening.done() and not stop.is_set():
                 opening.result()
                 tasks.append(asyncio.create_task(parts.executor.run()))
+                if parts.commits.evictor is not None:
+                    tasks.append(asyncio.create_task(parts.commits.evictor.run()))
                 tasks.append(asyncio.create_task(parts.commits.run()))
                 tasks.append(asyncio.create_task(parts.prebinder.run()))
                 tasks.append(asyncio.create_task(self._count(parts, events)))
@@ -219,13 +222,16 @@ class BinderProcess:
             audit=self._audit,
             extenders=self._binds_elsewhere,
         )
+        commits.evictor = Evictor(
+            machine,
+            self._client,
+            may_act=self._leadership.valid,
+            changed=commits.changed,
+            events=events,
+        )
         prebinder = commits.prebinder = self._make_prebinder(machine, commits, executor)
         parts = Parts(
-            machine,
-            publisher=publisher,
-            commits=commits,
-            executor=executor,
-            prebinder=prebinder,
+            machine, publisher=publisher, commits=commits, executor=executor, prebinder=prebinder
         )
         return parts, events
 

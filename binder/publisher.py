@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from binder.effects import Effects
 from binder.log import Log
-from binder.machine import Effects, Machine
+from binder.machine import Machine
 from stretto.rpc.messages import FollowKind
 from stretto.rpc.wire_follow import encode_follow
 from stretto.snapshot.delta import Delta

@@ -299,7 +299,7 @@ class BinderServer:
 
     def _place(self, machine: Machine, uid: str, answer: OwnedSet) -> None:
         binding = machine.bindings.get(uid)
-        if binding is not None and not binding.over:
+        if (binding is not None and not binding.over) or uid in machine.preemptions.claims:
             answer.pod_uid.append(uid)
         elif uid in machine.cluster.pods:
             answer.bound_uid.append(uid)

@@ -23,6 +23,7 @@ from stretto.model.errors import OperatorError
 from stretto.model.objects import Node, ObjectMeta, Pod, seconds_of
 from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
+from stretto.snapshot.budgets import PodDisruptionBudget
 from stretto.snapshot.node_rows import node_row_of
 from stretto.snapshot.pod_records import flags_of
 
@@ -32,6 +33,7 @@ MAX_SILENCE_S = 75.0
 """A little more than the silence after which a reflector takes its connection for broken."""
 LABEL_SETS = 16_384
 """Different label sets remembered."""
+NOMINATED_PODS = "spec.nodeName=,status.nominatedNodeName!="
 BOUND_PODS = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -78,7 +80,7 @@ class Watches:
             )
             for kind in KINDS
         ]
-        self._unsynced = 3 + len(self._objects)
+        self._unsynced = 5 + len(self._objects)
         self._nodes: Reflector[Node] = Reflector(client, "/api/v1/nodes", kind=Node)
         self._pods: Reflector[Pod] = Reflector(
             client, "/api/v1/pods", kind=Pod, params={"fieldSelector": BOUND_PODS}
@@ -86,6 +88,16 @@ class Watches:
         self._namespaces: Reflector[Namespace] = Reflector(
             client, "/api/v1/namespaces", kind=Namespace
         )
+
+        self._nominated: Reflector[Pod] = Reflector(
+            client, "/api/v1/pods", kind=Pod, params={"fieldSelector": NOMINATED_PODS}
+        )
+        self._budgets: Reflector[PodDisruptionBudget] = Reflector(
+            client, "/apis/policy/v1/poddisruptionbudgets", kind=PodDisruptionBudget
+        )
+
+    def _reflectors(self) -> tuple[Reflector, ...]:  # type: ignore[type-arg]
+        return self._nodes, self._pods, self._namespaces, self._nominated, self._budgets
 
     def _objects_changed(self) -> None:
         self.changed()  # looked up each time: it is replaced when a standby begins to lead
@@ -100,22 +112,20 @@ class Watches:
         """
         await self.synced.wait()
         await asyncio.gather(
-            self._nodes.confirm(),
-            self._pods.confirm(),
-            self._namespaces.confirm(),
+            *(reflector.confirm() for reflector in self._reflectors()),
             *(watch.confirm() for watch in self._objects),
         )
 
     @property
     def healthy(self) -> bool:
         """Every watch is heard, so that memory is not old."""
-        reflectors = (self._nodes, self._pods, self._namespaces)
+        reflectors = self._reflectors()
         heard = self.silence_s() < MAX_SILENCE_S and not any(r.problem for r in reflectors)
         return heard and all(watch.healthy for watch in self._objects)
 
     def silence_s(self) -> float:
         """Seconds since the quietest watch was heard."""
-        reflectors = (self._nodes, self._pods, self._namespaces)
+        reflectors = self._reflectors()
         heard = [reflector.heard_at for reflector in reflectors]
         return time.monotonic() - min(*heard, *(watch.heard_at() for watch in self._objects))
 
@@ -126,6 +136,8 @@ class Watches:
             group.create_task(self._follow(self._nodes, self._node))
             group.create_task(self._follow(self._pods, self._pod))
             group.create_task(self._follow(self._namespaces, self._namespace))
+            group.create_task(self._follow(self._nominated, self._nominee))
+            group.create_task(self._follow(self._budgets, self._budget))
             for watch in self._objects:
                 group.create_task(watch.run())
 
@@ -213,6 +225,31 @@ class Watches:
             and node_uid not in self._machine.drifted
         ):
             self._machine.freeze(node_uid, frozen=False)
+
+    def _nominee(self, event: Event[Pod]) -> None:
+        pod, uid, version = event.new, event.uid, event.resource_version
+        if event.kind is EventKind.DELETED or pod is None or pod.leaving:
+            self._machine.preemptions.nominee_gone(uid, version=version)
+            return
+        try:
+            keys = self._machine.cluster.label_keys
+            shape = self._maker.shape_of(pod, label_keys=keys, placed=True)
+        except OperatorError as error:
+            logger.warning("nominated pod %s/%s: %s", event.namespace, event.name, error)
+            return
+        self._machine.preemptions.nominee_seen(
+            uid,
+            name=(event.namespace, event.name),
+            version=version,
+            node=pod.status.nominated_node_name or "",
+            shape=shape,
+        )
+
+    def _budget(self, event: Event[PodDisruptionBudget]) -> None:
+        if event.kind is EventKind.DELETED or event.new is None:
+            self._machine.budgets.gone(f"{event.namespace}/{event.name}")
+        else:
+            self._machine.budgets.seen(event.new)
 
     def _namespace(self, event: Event[Namespace]) -> None:
         if event.kind is EventKind.DELETED:

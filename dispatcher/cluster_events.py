@@ -7,7 +7,7 @@ left. Equal events of a step are one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -15,13 +15,15 @@ from stretto.model.groups import LEGACY_API, POD_GROUP, GroupRow, decode_group
 from stretto.model.shape import Shape
 from stretto.placement.events import ASSIGNED_POD, NODE, Action, ClusterEvent
 from stretto.rpc.errors import WireError
+from stretto.snapshot.budgets import BUDGET
 from stretto.snapshot.delta import API_SERVED, LABEL_KEYS, Delta, NodeRow, ObjectRow
 from stretto.snapshot.group_rows import GroupRows
 from stretto.snapshot.kins import KinTable
+from stretto.snapshot.nominations import NOMINATION, decode_nomination
 from stretto.snapshot.pods import ShapeTable
 from stretto.snapshot.resources import ResourceTable
 
-_QUIET = frozenset({API_SERVED, LABEL_KEYS})
+_QUIET = frozenset({API_SERVED, BUDGET, LABEL_KEYS})
 """Kinds of the log that are our own bookkeeping and wake nobody."""
 
 
@@ -33,6 +35,8 @@ class EventSource:
         """Node number → (definition without images, frozen)."""
         self._shapes = ShapeTable(ResourceTable(capacity=1), KinTable())
         self._objects: set[tuple[str, str]] = set()
+        self._nominated: dict[str, int] = {}
+        """Nominated pods: uid → shape number."""
         self._group_nodes = GroupRows()
         """Members of pod groups by node number."""
         self._groups: dict[str, GroupRow] = {}
@@ -82,7 +86,9 @@ class EventSource:
                 self.legacy_groups = not item.removed
             if item.kind == POD_GROUP:
                 self._group_object(item)
-            if item.kind not in _QUIET:
+            if item.kind == NOMINATION:
+                yield from self._nomination_events(item, placed=delta.pod_uid)
+            elif item.kind not in _QUIET:
                 yield self._object_event(item)
 
     def _pod_events(self, delta: Delta) -> Iterator[ClusterEvent]:
@@ -138,6 +144,17 @@ class EventSource:
             self._groups[item.key] = decode_group(item.payload)
         except msgspec.MsgspecError as error:
             raise WireError(f"ObjectRow.payload of {item.kind} {item.key}: {error}") from None
+
+    def _nomination_events(
+        self, item: ObjectRow, *, placed: Sequence[str]
+    ) -> Iterator[ClusterEvent]:
+        """A nomination that ends leaves room as a pod that is deleted does, unless its pod is
+        placed in the same step."""
+        before = self._nominated.pop(item.key, None)
+        if not item.removed:
+            self._nominated[item.key] = decode_nomination(item.payload).shape_id
+        if before is not None and item.key not in placed:
+            yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(before))
 
     def _pod_update(self, old: int, new: int) -> Iterator[ClusterEvent]:
         before, after = self._shape(old), self._shape(new)

@@ -9,6 +9,8 @@ that is still on its way would bring the pod back as a new one.
 
 from __future__ import annotations
 
+import msgspec
+
 from dispatcher.conditions import ConditionLane
 from dispatcher.groups import Groups
 from dispatcher.outcomes import Outcomes
@@ -97,6 +99,13 @@ class Intake:
         self._shapes.label_keys = keys
         for record in list(self._pods.records.values()):
             self._reshape(record, self._shapes.project(record), now)
+
+    def nominated(self, record: PodRecord, *, node: str, now: float) -> None:
+        """The Binder has nominated a pod; the watch will say the same."""
+        shape = record.shape.shape
+        if shape is not None and shape.nominated_node != node:
+            waiting = msgspec.structs.replace(shape, nominated_node=node)
+            self._reshape(record, self._shapes.intern(waiting), now)
 
     def _shape_of(self, seen: PodSeen) -> ShapeRecord:
         if seen.shape is None:

@@ -28,7 +28,7 @@ from dispatcher.shapes import Mode, ShapeTable
 from dispatcher.shard_side import Note, Send, ShardLimits, ShardSide
 from dispatcher.statistics import Statistics
 from stretto.model.groups import GroupRow
-from stretto.model.unit import Cause, Outcome, OutcomeKind, Version
+from stretto.model.unit import Cause, Diagnosis, Outcome, OutcomeKind, Version
 from stretto.placement.events import ASSIGNED_POD, NODE, TIMEOUT, ClusterEvent
 
 
@@ -212,6 +212,8 @@ class Machine:
             if outcome.kind is not OutcomeKind.CONFLICT:
                 outcome = self._gang_refused(record, outcome)
         counted = self.outcomes.apply(record, outcome, epoch=epoch, now=now)
+        if counted and outcome.kind is OutcomeKind.NOMINATED:
+            self._nominated(record, outcome, epoch=epoch, now=now)
         kind = outcome.kind.name.lower()
         if outcome.kind is OutcomeKind.BOUND:
             self._note(record.uid, kind, f"bound to {outcome.node}, proposed by {outcome.shard}")
@@ -227,6 +229,13 @@ class Machine:
             for record in self.groups.unit_of(lead):
                 self.lane.tell(record, Condition("Unschedulable", outcome.detail))
         return msgspec.structs.replace(outcome, kind=OutcomeKind.CONFLICT, cause=Cause.POD_CHANGED)
+
+    def _nominated(self, record: PodRecord, outcome: Outcome, *, epoch: int, now: float) -> None:
+        """Its victims were asked to go: it waits for that, as a pod nominated to that node."""
+        self.intake.nominated(record, node=outcome.node, now=now)
+        diagnosis = outcome.diagnosis or Diagnosis(outcome.detail, (), 0)
+        version = Version(epoch, outcome.sequence)
+        self.shards.park(record, diagnosis, version=version, now=now)
 
     def owned_set(
         self,

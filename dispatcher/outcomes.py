@@ -74,6 +74,8 @@ class Outcomes:
             self._failed(record, outcome, now)
         elif outcome.kind is OutcomeKind.REFUSED:
             self._refused(record, outcome, now)
+        elif outcome.kind is OutcomeKind.NOMINATED:
+            record.conflicts = 0  # the machine parks it
         else:
             self._gone(record, now)
         return True

@@ -80,6 +80,8 @@ class Condition(NamedTuple):
 
     reason: str
     message: str
+    clear: bool = False
+    """The patch also clears status.nominatedNodeName."""
 
 
 class PodSeen(msgspec.Struct, gc=False):

@@ -19,7 +19,16 @@ from dispatcher.queue import Queue, QueueLimits
 from dispatcher.shapes import ShapeTable
 from dispatcher.statistics import Statistics
 from stretto.model.shape import Shape
-from stretto.model.unit import Attempt, HandBack, Member, Unit, UnitId, Unplaceable
+from stretto.model.unit import (
+    Attempt,
+    Diagnosis,
+    HandBack,
+    Member,
+    Unit,
+    UnitId,
+    Unplaceable,
+    Version,
+)
 
 Note = Callable[[str, str, str], None]
 """(unit, what happened, in a sentence): writes the story of a unit."""
@@ -143,22 +152,25 @@ class ShardSide:
             if answer.shape != record.shape.number:
                 self._queue.requeue_front(record, now)
                 continue
-            self._park(record, answer, now)
+            self.park(record, answer.diagnosis, version=answer.version, now=now)
 
-    def _park(self, record: PodRecord, answer: Unplaceable, now: float) -> None:
-        shape, diagnosis = record.shape, answer.diagnosis
+    def park(
+        self, record: PodRecord, diagnosis: Diagnosis, *, version: Version, now: float
+    ) -> None:
+        """The pod's shape fits nowhere at a version, or its victims have yet to go."""
+        shape = record.shape
         if diagnosis.error:
             self._failed(record, diagnosis.message, now)
             return
         shape.diagnosis = diagnosis
         self._statistics.ended("unschedulable", record.profile)
         self._statistics.came_in(State.UNSCHEDULABLE, "ScheduleAttemptFailure")
-        news = self._queue.unplaceable(
-            record, version=answer.version, plugins=diagnosis.plugins, now=now
-        )
+        news = self._queue.unplaceable(record, version=version, plugins=diagnosis.plugins, now=now)
         self._note(record.uid, "unplaceable", diagnosis.message)
         if news:
-            self._lane.tell_shape(shape, Condition("Unschedulable", diagnosis.message))
+            nominated = shape.shape is not None and bool(shape.shape.nominated_node)
+            clear = diagnosis.clears and nominated
+            self._lane.tell_shape(shape, Condition("Unschedulable", diagnosis.message, clear))
             for member in self._groups.members_out(record):
                 self._lane.tell(member, Condition("Unschedulable", GANG_UNSCHEDULABLE))
         else:

@@ -40,9 +40,12 @@ def condition_patch(order: PatchOrder, *, wall_s: float) -> dict[str, Any]:
     if order.transition:
         moment = datetime.fromtimestamp(wall_s, UTC)
         condition["lastTransitionTime"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    status: dict[str, Any] = {"conditions": [condition]}
+    if order.condition.clear:
+        status["nominatedNodeName"] = None
     return {
         "metadata": {"uid": order.uid, "resourceVersion": str(order.resource_version)},
-        "status": {"conditions": [condition]},
+        "status": status,
     }
 
 

@@ -135,7 +135,7 @@ class UnplaceableBatch(_message.Message):
     def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., binder_epoch: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., diagnosis: _Optional[_Iterable[int]] = ..., diagnoses: _Optional[_Iterable[_Union[Diagnosis, _Mapping]]] = ...) -> None: ...
 
 class Diagnosis(_message.Message):
-    __slots__ = ("message", "plugins", "nodes", "reason", "count", "reason_plugin", "unresolvable", "node_plugin", "plugin_nodes", "prefilter", "error")
+    __slots__ = ("message", "plugins", "nodes", "reason", "count", "reason_plugin", "unresolvable", "node_plugin", "plugin_nodes", "prefilter", "error", "clears")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PLUGINS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +147,7 @@ class Diagnosis(_message.Message):
     PLUGIN_NODES_FIELD_NUMBER: _ClassVar[int]
     PREFILTER_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    CLEARS_FIELD_NUMBER: _ClassVar[int]
     message: str
     plugins: _containers.RepeatedScalarFieldContainer[str]
     nodes: int
@@ -158,7 +159,8 @@ class Diagnosis(_message.Message):
     plugin_nodes: _containers.RepeatedScalarFieldContainer[int]
     prefilter: bool
     error: bool
-    def __init__(self, message: _Optional[str] = ..., plugins: _Optional[_Iterable[str]] = ..., nodes: _Optional[int] = ..., reason: _Optional[_Iterable[str]] = ..., count: _Optional[_Iterable[int]] = ..., reason_plugin: _Optional[_Iterable[str]] = ..., unresolvable: _Optional[_Iterable[int]] = ..., node_plugin: _Optional[_Iterable[str]] = ..., plugin_nodes: _Optional[_Iterable[int]] = ..., prefilter: _Optional[bool] = ..., error: _Optional[bool] = ...) -> None: ...
+    clears: bool
+    def __init__(self, message: _Optional[str] = ..., plugins: _Optional[_Iterable[str]] = ..., nodes: _Optional[int] = ..., reason: _Optional[_Iterable[str]] = ..., count: _Optional[_Iterable[int]] = ..., reason_plugin: _Optional[_Iterable[str]] = ..., unresolvable: _Optional[_Iterable[int]] = ..., node_plugin: _Optional[_Iterable[str]] = ..., plugin_nodes: _Optional[_Iterable[int]] = ..., prefilter: _Optional[bool] = ..., error: _Optional[bool] = ..., clears: _Optional[bool] = ...) -> None: ...
 
 class HandBackBatch(_message.Message):
     __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "reason")
@@ -251,7 +253,7 @@ class ObjectRow(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., key: _Optional[str] = ..., version: _Optional[int] = ..., payload: _Optional[bytes] = ..., removed: _Optional[bool] = ...) -> None: ...
 
 class ProposalBatch(_message.Message):
-    __slots__ = ("hello", "shapes", "units", "binder_epoch", "node", "spare", "spare_count", "decided_at", "forgotten", "resent")
+    __slots__ = ("hello", "shapes", "units", "binder_epoch", "node", "spare", "spare_count", "decided_at", "forgotten", "resent", "victim_uid", "victim_count", "diagnosis", "diagnoses")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
@@ -262,6 +264,10 @@ class ProposalBatch(_message.Message):
     DECIDED_AT_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     RESENT_FIELD_NUMBER: _ClassVar[int]
+    VICTIM_UID_FIELD_NUMBER: _ClassVar[int]
+    VICTIM_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DIAGNOSIS_FIELD_NUMBER: _ClassVar[int]
+    DIAGNOSES_FIELD_NUMBER: _ClassVar[int]
     hello: ShardHello
     shapes: _containers.RepeatedCompositeFieldContainer[ShapeDefinition]
     units: Units
@@ -272,7 +278,11 @@ class ProposalBatch(_message.Message):
     decided_at: _containers.RepeatedScalarFieldContainer[int]
     forgotten: _containers.RepeatedScalarFieldContainer[int]
     resent: bool
-    def __init__(self, hello: _Optional[_Union[ShardHello, _Mapping]] = ..., shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., binder_epoch: _Optional[int] = ..., node: _Optional[_Iterable[int]] = ..., spare: _Optional[_Iterable[int]] = ..., spare_count: _Optional[_Iterable[int]] = ..., decided_at: _Optional[_Iterable[int]] = ..., forgotten: _Optional[_Iterable[int]] = ..., resent: _Optional[bool] = ...) -> None: ...
+    victim_uid: _containers.RepeatedScalarFieldContainer[str]
+    victim_count: _containers.RepeatedScalarFieldContainer[int]
+    diagnosis: _containers.RepeatedScalarFieldContainer[int]
+    diagnoses: _containers.RepeatedCompositeFieldContainer[Diagnosis]
+    def __init__(self, hello: _Optional[_Union[ShardHello, _Mapping]] = ..., shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., binder_epoch: _Optional[int] = ..., node: _Optional[_Iterable[int]] = ..., spare: _Optional[_Iterable[int]] = ..., spare_count: _Optional[_Iterable[int]] = ..., decided_at: _Optional[_Iterable[int]] = ..., forgotten: _Optional[_Iterable[int]] = ..., resent: _Optional[bool] = ..., victim_uid: _Optional[_Iterable[str]] = ..., victim_count: _Optional[_Iterable[int]] = ..., diagnosis: _Optional[_Iterable[int]] = ..., diagnoses: _Optional[_Iterable[_Union[Diagnosis, _Mapping]]] = ...) -> None: ...
 
 class VerdictBatch(_message.Message):
     __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "kind", "cause", "sequence", "node", "node_count", "binder_epoch", "not_leader")
@@ -317,7 +327,7 @@ class OutcomeRequest(_message.Message):
     def __init__(self, dispatcher_epoch: _Optional[int] = ..., dispatcher: _Optional[str] = ..., acknowledged: _Optional[int] = ..., withdraw: _Optional[_Iterable[str]] = ..., profiles: _Optional[str] = ..., ask: _Optional[_Iterable[str]] = ..., label_keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OutcomeBatch(_message.Message):
-    __slots__ = ("binder_epoch", "first_index", "unit_id", "attempt", "dispatcher_epoch", "kind", "cause", "sequence", "node", "shard", "detail", "resource_version", "member_uid", "member_count", "owned", "not_leader")
+    __slots__ = ("binder_epoch", "first_index", "unit_id", "attempt", "dispatcher_epoch", "kind", "cause", "sequence", "node", "shard", "detail", "resource_version", "member_uid", "member_count", "owned", "not_leader", "diagnosis", "diagnoses")
     BINDER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
     UNIT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -334,6 +344,8 @@ class OutcomeBatch(_message.Message):
     MEMBER_COUNT_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
     NOT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    DIAGNOSIS_FIELD_NUMBER: _ClassVar[int]
+    DIAGNOSES_FIELD_NUMBER: _ClassVar[int]
     binder_epoch: int
     first_index: int
     unit_id: _containers.RepeatedScalarFieldContainer[str]
@@ -350,7 +362,9 @@ class OutcomeBatch(_message.Message):
     member_count: _containers.RepeatedScalarFieldContainer[int]
     owned: OwnedSet
     not_leader: NotLeader
-    def __init__(self, binder_epoch: _Optional[int] = ..., first_index: _Optional[int] = ..., unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., kind: _Optional[_Iterable[int]] = ..., cause: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[str]] = ..., shard: _Optional[_Iterable[str]] = ..., detail: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., member_uid: _Optional[_Iterable[str]] = ..., member_count: _Optional[_Iterable[int]] = ..., owned: _Optional[_Union[OwnedSet, _Mapping]] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ...) -> None: ...
+    diagnosis: _containers.RepeatedScalarFieldContainer[int]
+    diagnoses: _containers.RepeatedCompositeFieldContainer[Diagnosis]
+    def __init__(self, binder_epoch: _Optional[int] = ..., first_index: _Optional[int] = ..., unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., kind: _Optional[_Iterable[int]] = ..., cause: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., node: _Optional[_Iterable[str]] = ..., shard: _Optional[_Iterable[str]] = ..., detail: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., member_uid: _Optional[_Iterable[str]] = ..., member_count: _Optional[_Iterable[int]] = ..., owned: _Optional[_Union[OwnedSet, _Mapping]] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., diagnosis: _Optional[_Iterable[int]] = ..., diagnoses: _Optional[_Iterable[_Union[Diagnosis, _Mapping]]] = ...) -> None: ...
 
 class OwnedSet(_message.Message):
     __slots__ = ("pod_uid", "bound_uid", "unknown_uid", "complete")

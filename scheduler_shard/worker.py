@@ -18,7 +18,6 @@ Order matters where streams meet:
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
@@ -27,11 +26,13 @@ import numpy as np
 
 from scheduler_shard.answers import Answers
 from scheduler_shard.asking import EXTENDER, MAX_ASKED, Asking, Question, Reply, with_failed
+from scheduler_shard.claims import Claims
 from scheduler_shard.desk import Batch, Desk
 from scheduler_shard.overlay import Overlay
 from scheduler_shard.picture import Picture, Step
 from scheduler_shard.proposed import Proposed
 from scheduler_shard.shapes import ShapeBook, ShapeEntry
+from scheduler_shard.units import bare, seed_of
 from stretto.model.shape import Shape
 from stretto.model.unit import (
     Cause,
@@ -90,6 +91,7 @@ class Shard:
         self._book = ShapeBook()
         self._desk = Desk()
         self._overlay = Overlay(self.picture.snapshot)
+        self._claims = Claims(self.picture.snapshot)
         self._proposed = Proposed(self._book)
         self._answers = Answers(counts=self.counts, stories=stories)
         self._extenders = tuple(extenders)
@@ -182,6 +184,7 @@ class Shard:
             self._replace(new_epoch=self.picture.snapshot.version.epoch != epoch)
         elif step is Step.ADVANCED:
             self._overlay.reached(self.picture.snapshot.version.sequence)
+            self._claims.reached(self.picture.snapshot.version.sequence)
         elif step is Step.LOST:
             self.counts["resyncs"] += 1
         if step is not Step.NOTHING:
@@ -199,12 +202,15 @@ class Shard:
         if new_epoch:
             self._end_epoch()
             self._overlay = Overlay(snapshot)
+            self._claims = Claims(snapshot)
         else:
             self._overlay.move_to(snapshot)
+            self._claims.move_to(snapshot)
 
     def _end_epoch(self) -> None:
         """The Binder's epoch is over: nothing that was proposed in it will get a verdict."""
         self._overlay.clear()
+        self._claims.clear()
         self._answers.hand_back(
             self._proposed.clear(), "the Binder's epoch has ended before a verdict"
         )
@@ -234,6 +240,12 @@ class Shard:
         if verdict.kind is not VerdictKind.COMMITTED:
             for member in members:
                 self._overlay.drop(member.uid)
+        if verdict.kind is VerdictKind.NOMINATED:
+            self._claims.won(members[0].uid, verdict.sequence)
+            text = f"nominated at {verdict.sequence}"
+        elif verdict.kind is not VerdictKind.COMMITTED:
+            if proposal.victims:
+                self._claims.lost(members[0].uid)
             text = f"lost: {verdict.kind.name} {verdict.cause.name}"
         else:
             nodes = verdict.nodes or proposal.nodes
@@ -272,7 +284,7 @@ class Shard:
             return
         extenders = interested(self._extenders, batch.entry.shape) if self._extenders else ()
         if extenders:
-            self._ask(batch, extenders)
+            self._ask(batch, extenders, now)
             return
         failed: list[Unit] = []
         plain = []
@@ -287,7 +299,7 @@ class Shard:
         if plain:
             failed += self._place(batch.entry, plain, now)
         if failed:
-            self._no_room(batch, failed)
+            self._no_room(batch, failed, now)
 
     # --------------------------------------------------------------------------------- extenders
     def take_questions(self) -> list[Question]:
@@ -298,12 +310,14 @@ class Shard:
         """Extenders have answered."""
         self._asking.answer(question, reply)
 
-    def _ask(self, batch: Batch, extenders: tuple[Extender, ...], *, asked: int = 1) -> None:
+    def _ask(
+        self, batch: Batch, extenders: tuple[Extender, ...], now: float, *, asked: int = 1
+    ) -> None:
         """Ask about each unit on the nodes that it fits by the plugins."""
         snapshot = self.picture.snapshot
         rows = np.flatnonzero(self.kernel.filter(batch.entry.shape)).tolist()
         if not rows:
-            self._no_room(batch, batch.units)
+            self._no_room(batch, batch.units, now)
             return
         nodes = tuple((int(snapshot.node_id[row]), snapshot.node(row)) for row in rows)
         for unit in batch.units:
@@ -332,7 +346,7 @@ class Shard:
             self._propose((entry,), bare(unit), (int(snapshot.node_id[best]),), (), now)
         elif reply.allowed and question.asked < MAX_ASKED:
             again = Batch(entry=entry, units=[unit], held_before=False)
-            self._ask(again, question.extenders, asked=question.asked + 1)
+            self._ask(again, question.extenders, now, asked=question.asked + 1)
         elif reply.allowed:
             self._answers.hand_back([unit], "the nodes that extenders left were taken meanwhile")
         elif len(self._overlay):
@@ -410,28 +424,41 @@ class Shard:
         if self._stories is not None:
             self._answers.note(unit.unit_id, unit.attempt, f"proposed on {nodes}, spares {spares}")
 
-    def _no_room(self, batch: Batch, units: list[Unit]) -> None:
+    def _no_room(self, batch: Batch, units: list[Unit], now: float) -> None:
         """No node took these. Only the committed state may say so (design §12.2).
 
         With own proposals open the units are held until those are settled. If there are newer ones
         open by then (a steady stream of other shapes), the committed state is looked at by itself:
         lifting the overlay costs two updates a row, so it is not done the first time.
         """
-        entry = batch.entry
+        left = units
         if not len(self._overlay):
-            self._unplaceable(entry, units, self.kernel.diagnose(entry.shape))
-            return
-        diagnosis = None
-        if batch.held_before:
+            left = self._hopeless(batch.entry, units, now)
+        elif batch.held_before:
             self._overlay.lift()
-            if not self.kernel.filter(entry.shape).any():
-                diagnosis = self.kernel.diagnose(entry.shape)
+            if not self.kernel.filter(batch.entry.shape).any():
+                left = self._hopeless(batch.entry, units, now)
             self._overlay.put_back()
-        if diagnosis is not None:
-            self._unplaceable(entry, units, diagnosis)
-        else:
-            self.counts["held"] += len(units)
-            self._desk.hold(entry, units, barrier=self._overlay.last_serial)
+        if left:
+            self.counts["held"] += len(left)
+            self._desk.hold(batch.entry, left, barrier=self._overlay.last_serial)
+
+    def _hopeless(self, entry: ShapeEntry, units: list[Unit], now: float) -> list[Unit]:
+        """These fit nowhere: propose whom to preempt for each, or say why that does not help.
+
+        Returned are those of which that cannot be said yet: a claim of our own that is still open
+        may be what keeps them out.
+        """
+        decided = self._claims.decide(self.kernel, entry.shape, units)
+        for proposal in decided.proposals:
+            self._proposed.add(proposal, entries=(entry,), at_s=now)
+            self.counts["preempting"] += 1
+            assert proposal.diagnosis is not None
+            unit = proposal.unit
+            self._answers.note(unit.unit_id, unit.attempt, proposal.diagnosis.message)
+        if decided.hopeless:
+            self._unplaceable(entry, decided.hopeless, decided.diagnosis)
+        return decided.undecided
 
     def _unplaceable(self, entry: ShapeEntry, units: list[Unit], diagnosis: Diagnosis) -> None:
         version = self.picture.snapshot.version
@@ -445,6 +472,7 @@ class Shard:
             "open": len(self._proposed),
             "asked": len(self._asking),
             "overlay": len(self._overlay),
+            "claims": len(self._claims),
             "granted": self._answers.granted,
             "shapes": len(self._book),
         }
@@ -455,15 +483,3 @@ class Shard:
         self._overlay.validate()
         held = len(self._desk) + len(self._proposed) + len(self._asking)
         self._answers.validate(held=held, window=self._window)
-
-
-def bare(unit: Unit) -> Unit:
-    """The unit without the pods' objects, which the Binder has no use for."""
-    members = tuple(msgspec.structs.replace(member, document=b"") for member in unit.members)
-    return msgspec.structs.replace(unit, members=members)
-
-
-def seed_of(unit: Unit) -> int:
-    """Order of equals for a batch that begins with this unit: another one for each attempt."""
-    text = f"{unit.unit_id}/{unit.attempt[0]}/{unit.attempt[1]}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -34,6 +34,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """The pod was rejected as a whole, whatever the node."""
     error: bool = False
     """A plugin or an extender failed; the message is its error (reason SchedulerError)."""
+    clears: bool = False
+    """Preemption cannot help: a nomination that the pod has is to be cleared."""
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:

@@ -80,6 +80,11 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     """Other nodes for a unit of one member, best first; tried by the Binder before it rejects."""
     decided_at: int = 0
     """The sequence of the snapshot that the decision was taken on."""
+    victims: tuple[str, ...] = ()
+    """Uids of pods that have to leave the node first, most important first: the unit is not to be
+    bound but to be nominated there."""
+    diagnosis: Diagnosis | None = None
+    """With victims: why the unit fits nowhere as things are, preemption's part included."""
 
 
 class VerdictKind(enum.IntEnum):
@@ -97,6 +102,8 @@ class VerdictKind(enum.IntEnum):
     """A later attempt at this unit is known, or the Dispatcher's epoch is over."""
     HELD = 6
     """A member already holds a reservation under another attempt; nothing was written."""
+    NOMINATED = 7
+    """The victims will be asked to go, and the room they leave is kept for the unit."""
 
 
 class Cause(enum.IntEnum):
@@ -137,6 +144,8 @@ class Cause(enum.IntEnum):
     """The pod's claims, disks or volumes no longer allow the node."""
     DEVICES = 17
     """The pod's claims to devices can no longer be met there."""
+    VICTIMS = 18
+    """Preemption would need other victims by now, or none, or it could not be carried out."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -162,6 +171,8 @@ class OutcomeKind(enum.IntEnum):
     REFUSED = 4
     FAILED = 5
     """Was reserved, could not be bound, is fenced and free: to be decided again."""
+    NOMINATED = 6
+    """Its victims were asked to go; it waits for them."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -182,7 +193,10 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     members: tuple[str, ...] = ()
     """Pod uids the outcome is about; empty means all members."""
     resource_version: int = 0
-    """FAILED: the pod's resourceVersion after the fence, when known."""
+    """FAILED: the pod's resourceVersion after the fence, NOMINATED: after the nomination; when
+    known."""
+    diagnosis: Diagnosis | None = None
+    """NOMINATED: the proposal's."""
 
 
 class Unplaceable(msgspec.Struct, frozen=True, gc=False):

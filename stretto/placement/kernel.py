@@ -7,7 +7,7 @@ least recently used dropped first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +30,7 @@ from stretto.placement.profiles import Profiles
 from stretto.placement.refusal import refusal_of
 from stretto.placement.selection import Ranking, own_table
 from stretto.placement.static_part import StaticPart, static_key
-from stretto.placement.victims import Victims
+from stretto.placement.victims import Victims, needed_of
 from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan, plan
 from stretto.snapshot.columns import Snapshot
 
@@ -319,6 +319,15 @@ class Kernel:
     def victims_on(self, shape: Shape, row: int) -> Victims | Status:
         """Who would have to leave one row for a shape, as things are now."""
         return self._preemption.victims_on(self._compiled(shape), row)
+
+    def needed_of(
+        self, shape: Shape, row: int, uids: Collection[str], *, leaving: Collection[str]
+    ) -> set[str] | None:
+        """Who of some victims still has to leave a row; see :func:`victims.needed_of`."""
+        return needed_of(
+            self._compiled(shape).filters, shape, row, uids, leaving=leaving,
+            snapshot=self._snapshot,
+        )  # fmt: skip
 
     def evaluate(self, shape: Shape) -> Evaluation:
         """Status and scores of every node, plugin by plugin."""

@@ -38,12 +38,21 @@ def claims_on(shape: Shape, row: int, *, snapshot: Snapshot) -> Claims:
         return _NONE
     found = [other for other in there.values() if other.priority >= shape.priority]
     if found and shape.nominated_node == name:
-        own = msgspec.structs.replace(shape, nominated_node="").digest
-        for index, other in enumerate(found):
-            if other.digest == own:
-                del found[index]
-                break
+        own = next((o for o in found if _is_own(o, shape)), None) or next(
+            (o for o in found if _is_own(o, shape, whatever_labels=True)), None
+        )
+        if own is not None:
+            found.remove(own)
     return found
+
+
+def _is_own(other: Shape, shape: Shape, *, whatever_labels: bool = False) -> bool:
+    """Whether a nomination may be the shape's own; labels may have been read under other keys."""
+    bare = msgspec.structs.replace(shape, nominated_node="")
+    if whatever_labels:
+        bare = msgspec.structs.replace(bare, labels=(), label_keys=())
+        other = msgspec.structs.replace(other, labels=(), label_keys=())
+    return bare.digest == other.digest
 
 
 def claimed_rows(shape: Shape, *, snapshot: Snapshot) -> list[tuple[int, Claims]]:

@@ -8,7 +8,7 @@ framework/plugins/defaultpreemption.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,6 +91,41 @@ def select_victims(
         for each in absent:
             snapshot.suppose(each.shape, row, 1)
     return found
+
+
+def needed_of(
+    filters: Sequence[Filter],
+    shape: Shape,
+    row: int,
+    uids: Collection[str],
+    *,
+    leaving: Collection[str],
+    snapshot: Snapshot,
+) -> set[str] | None:
+    """Who of these still has to leave a row for the shape to fit, ``leaving`` being on their way
+    out already; None: even without all of them it does not fit."""
+    pods = [pod for pod in _lower(shape, row, snapshot) if pod.record.uid in uids]
+    pods.sort(key=lambda pod: pod.importance)
+    claims = claims_on(shape, row, snapshot=snapshot)
+    absent: list[Victim] = []
+    try:
+        for pod in pods:
+            snapshot.suppose(pod.shape, row, -1)
+            absent.append(pod)
+        if rejecting(filters, row, claims, snapshot=snapshot) is not None:
+            return None
+        for pod in pods:
+            if pod.record.uid in leaving:
+                continue
+            snapshot.suppose(pod.shape, row, 1)
+            if rejecting(filters, row, claims, snapshot=snapshot) is None:
+                absent.remove(pod)
+            else:
+                snapshot.suppose(pod.shape, row, -1)
+        return {pod.record.uid for pod in absent}
+    finally:
+        for pod in absent:
+            snapshot.suppose(pod.shape, row, 1)
 
 
 def _lower(shape: Shape, row: int, snapshot: Snapshot) -> Iterable[Victim]:

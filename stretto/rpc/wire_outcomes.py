@@ -20,6 +20,7 @@ from stretto.rpc.wire import (
     short,
     slices,
 )
+from stretto.rpc.wire_diagnoses import get_some_diagnoses, put_some_diagnoses
 from stretto.rpc.wire_units import get_attempts, put_attempts
 
 
@@ -83,6 +84,8 @@ def _put_outcomes(wire: Any, outcomes: list[Outcome]) -> None:
     wire.shard.extend(short([item.shard for item in outcomes], ""))
     wire.detail.extend(short([item.detail for item in outcomes], ""))
     wire.resource_version.extend(short([item.resource_version for item in outcomes], 0))
+    if any(item.diagnosis for item in outcomes):
+        put_some_diagnoses(wire, [item.diagnosis for item in outcomes])
     named = [item.members for item in outcomes]
     if any(named):
         wire.member_count.extend([len(run) for run in named])
@@ -113,6 +116,7 @@ def decode_outcomes(data: bytes) -> OutcomeBatch:
         full(wire.detail, count, "", "OutcomeBatch.detail"),
         slices(list(wire.member_uid), member_counts, "OutcomeBatch.member_uid"),
         full(wire.resource_version, count, 0, "OutcomeBatch.resource_version"),
+        get_some_diagnoses(wire, count, "OutcomeBatch"),
     )
     return OutcomeBatch(
         binder_epoch=wire.binder_epoch,

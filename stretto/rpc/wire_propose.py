@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from proto import stretto_pb2 as pb
-from stretto.model.unit import Cause, Proposal, UnitId, Verdict, VerdictKind
+from stretto.model.unit import Cause, Diagnosis, Proposal, UnitId, Verdict, VerdictKind
 from stretto.rpc.errors import WireError
 from stretto.rpc.messages import ProposalBatch, VerdictBatch
 from stretto.rpc.wire import (
@@ -21,6 +24,7 @@ from stretto.rpc.wire import (
     short,
     slices,
 )
+from stretto.rpc.wire_diagnoses import get_some_diagnoses, put_some_diagnoses
 from stretto.rpc.wire_units import get_attempts, get_units, put_attempts, put_units
 
 
@@ -38,6 +42,11 @@ def encode_proposals(message: ProposalBatch) -> bytes:
         wire.spare_count.extend(short([len(run) for run in spares], 0))
         wire.spare.extend(chained(spares))
         wire.decided_at.extend(short([item.decided_at for item in proposals], 0))
+        if any(item.victims for item in proposals):
+            victims = [item.victims for item in proposals]
+            wire.victim_count.extend(short([len(run) for run in victims], 0))
+            wire.victim_uid.extend(chained(victims))
+            put_some_diagnoses(wire, [item.diagnosis for item in proposals])
     return wire.SerializeToString()
 
 
@@ -57,6 +66,7 @@ def decode_proposals(data: bytes) -> ProposalBatch:
         slices(list(wire.node), [len(unit.members) for unit in units], "ProposalBatch.node"),
         slices(list(wire.spare), spare_counts, "ProposalBatch.spare"),
         full(wire.decided_at, count, 0, "ProposalBatch.decided_at"),
+        *_get_victims(wire, count),
     )
     return ProposalBatch(
         hello=get_hello(wire),
@@ -65,6 +75,18 @@ def decode_proposals(data: bytes) -> ProposalBatch:
         proposals=list(proposals),
         resent=wire.resent,
         forgotten=list(wire.forgotten),
+    )
+
+
+def _get_victims(
+    wire: Any, count: int
+) -> tuple[Iterable[tuple[str, ...]], Iterable[Diagnosis | None]]:
+    if not wire.victim_count:
+        return [()] * count, [None] * count
+    counts = full(wire.victim_count, count, 0, "ProposalBatch.victim_count")
+    return (
+        slices(list(wire.victim_uid), counts, "ProposalBatch.victim_uid"),
+        get_some_diagnoses(wire, count, "ProposalBatch"),
     )
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proto import stretto_pb2 as pb
-from stretto.model.diagnosis import Diagnosis, Rejected
 from stretto.model.unit import Attempt, HandBack, UnitId, Unplaceable, Version
-from stretto.rpc.errors import WireError
 from stretto.rpc.messages import FromShard, ToShard
 from stretto.rpc.wire import (
     exact,
@@ -21,6 +19,7 @@ from stretto.rpc.wire import (
     put_shapes,
     short,
 )
+from stretto.rpc.wire_diagnoses import get_diagnoses, put_diagnoses
 from stretto.rpc.wire_units import get_attempts, get_units, put_attempts, put_units
 
 
@@ -109,24 +108,7 @@ def _put_unplaceable(wire: Any, unplaceable: list[Unplaceable]) -> None:
     wire.shape.extend(short([item.shape for item in unplaceable], 0))
     wire.binder_epoch.extend(short([item.version.epoch for item in unplaceable], 0))
     wire.sequence.extend(short([item.version.sequence for item in unplaceable], 0))
-    numbers: dict[Diagnosis, int] = {}
-    for item in unplaceable:
-        numbers.setdefault(item.diagnosis, len(numbers))
-    wire.diagnosis.extend(short([numbers[item.diagnosis] for item in unplaceable], 0))
-    for diagnosis in numbers:
-        wire.diagnoses.add(
-            message=diagnosis.message,
-            plugins=diagnosis.plugins,
-            nodes=diagnosis.nodes,
-            reason=[each.reason for each in diagnosis.rejected],
-            count=[each.nodes for each in diagnosis.rejected],
-            reason_plugin=[each.plugin for each in diagnosis.rejected],
-            unresolvable=[each.unresolvable for each in diagnosis.rejected],
-            node_plugin=[plugin for plugin, _ in diagnosis.plugin_nodes],
-            plugin_nodes=[nodes for _, nodes in diagnosis.plugin_nodes],
-            prefilter=diagnosis.prefilter,
-            error=diagnosis.error,
-        )
+    put_diagnoses(wire, [item.diagnosis for item in unplaceable])
 
 
 def _get_unplaceable(wire: Any) -> list[Unplaceable]:
@@ -134,12 +116,6 @@ def _get_unplaceable(wire: Any) -> list[Unplaceable]:
     count = len(ids)
     epochs = full(wire.binder_epoch, count, 0, "UnplaceableBatch.binder_epoch")
     sequences = full(wire.sequence, count, 0, "UnplaceableBatch.sequence")
-    diagnoses = [_get_diagnosis(item) for item in wire.diagnoses]
-    numbers = full(wire.diagnosis, count, 0, "UnplaceableBatch.diagnosis")
-    if numbers and max(numbers) >= len(diagnoses):
-        raise WireError(
-            f"UnplaceableBatch.diagnosis is {max(numbers)} of {len(diagnoses)} diagnoses"
-        )
     return list(
         map(
             Unplaceable,
@@ -147,26 +123,6 @@ def _get_unplaceable(wire: Any) -> list[Unplaceable]:
             get_attempts(wire, count, "UnplaceableBatch"),
             full(wire.shape, count, 0, "UnplaceableBatch.shape"),
             map(Version, epochs, sequences),
-            [diagnoses[number] for number in numbers],
+            get_diagnoses(wire, count, "UnplaceableBatch"),
         )
-    )
-
-
-def _get_diagnosis(wire: Any) -> Diagnosis:
-    size = len(wire.reason)
-    columns = (
-        full(wire.reason_plugin, size, "", "Diagnosis.reason_plugin"),
-        wire.reason,
-        exact(wire.count, size, "Diagnosis.count"),
-        full(wire.unresolvable, size, 0, "Diagnosis.unresolvable"),
-    )
-    nodes = exact(wire.plugin_nodes, len(wire.node_plugin), "Diagnosis.plugin_nodes")
-    return Diagnosis(
-        message=wire.message,
-        plugins=tuple(wire.plugins),
-        nodes=wire.nodes,
-        rejected=tuple(map(Rejected, *columns)),
-        plugin_nodes=tuple(zip(wire.node_plugin, nodes, strict=True)),
-        prefilter=wire.prefilter,
-        error=wire.error,
     )

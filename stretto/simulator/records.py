@@ -167,6 +167,10 @@ class PodRecord(Record):
         attribute = _POD_FIELDS.get(path)
         if attribute:
             return str(getattr(self, attribute))
+        if path == "status.nominatedNodeName":
+            # Most pods have none, and reading a status costs more than looking for the word.
+            found = b"nominatedNodeName" in self.status and decode(self.status)
+            return str(found.get("nominatedNodeName") or "") if found else ""
         if path in _POD_SPEC_DEFAULTS:
             value = decode(self.spec).get(path.partition(".")[2], _POD_SPEC_DEFAULTS[path])
             return str(value).lower() if isinstance(value, bool) else str(value)

@@ -110,7 +110,7 @@ class Snapshot:
         self._pods = PodTable()
         self.records = PodRecords()
         """Committed pods one by one."""
-        self.nominations = Nominations()
+        self.nominations = Nominations(note=self._note_name, promise=self.kins.promise)
         self._row_of_id: dict[int, int] = {}
         self._row_of_name: dict[str, int] = {}
         self._free: list[int] = []
@@ -233,27 +233,19 @@ class Snapshot:
         self._shift(self._usages.of(shape), row, by)
         self.changes.take_back()
 
-    def nominate(self, uid: str, *, node: str, shape: Shape) -> None:
-        """A pod is nominated to a node by name."""
-        self._unpromise(uid)
-        self.kins.promise(shape, 1)
-        self._concerns(self.nominations.put(uid, node=node, shape=shape))
+    def restore_nomination(self, uid: str) -> None:
+        """A pod is nominated as the log says, or not at all."""
+        payload = self._objects.payload(NOMINATION, uid)
+        if payload is None:
+            self.nominations.drop(uid)
+        else:
+            found = decode_nomination(payload)
+            self.nominations.put(uid, node=found.node, shape=self.shape(found.shape_id))
 
-    def denominate(self, uid: str) -> None:
-        """A pod is not nominated any more."""
-        self._unpromise(uid)
-        self._concerns(self.nominations.drop(uid))
-
-    def _unpromise(self, uid: str) -> None:
-        shape = self.nominations.shape_of(uid)
-        if shape is not None:
-            self.kins.promise(shape, -1)
-
-    def _concerns(self, nodes: list[str]) -> None:
-        for name in nodes:
-            row = self._row_of_name.get(name)
-            if row is not None:
-                self.changes.note(row)
+    def _note_name(self, name: str) -> None:
+        row = self._row_of_name.get(name)
+        if row is not None:
+            self.changes.note(row)
 
     def priority_of(self, shape_id: int) -> int:
         """The priority of a shape of the Binder's log; much cheaper than :meth:`shape`."""
@@ -447,12 +439,7 @@ class Snapshot:
             self.volumes.put(row.kind, row.key, None if row.removed else row.payload)
         self._objects.put(row)
         if row.kind == NOMINATION:
-            if row.removed:
-                self.denominate(row.key)
-            else:
-                nomination = decode_nomination(row.payload)
-                shape = self.shape(nomination.shape_id)
-                self.nominate(row.key, node=nomination.node, shape=shape)
+            self.restore_nomination(row.key)
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:
         known = self._taint_ids.get(taints)

@@ -7,7 +7,7 @@ same or the Binder says no.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -43,30 +43,37 @@ def decode_nomination(payload: bytes) -> NominationRow:
 class Nominations:
     """Nominated pods by node name; false while there are none."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, note: Callable[[str], None], promise: Callable[[Shape, int], None]
+    ) -> None:
+        self._note = note
+        """Told the name of each node that a change concerns."""
+        self._promise = promise
+        """Told of each shape that comes (+1) or goes (-1)."""
         self._on: dict[str, dict[str, Shape]] = {}
         self._node_of: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._node_of)
 
-    def put(self, uid: str, *, node: str, shape: Shape) -> list[str]:
-        """A pod is nominated to a node (and to no other); the names of nodes this concerns."""
-        concerned = self.drop(uid)
+    def put(self, uid: str, *, node: str, shape: Shape) -> None:
+        """A pod is nominated to a node, which need not exist, and to no other."""
+        self.drop(uid)
         self._on.setdefault(node, {})[uid] = shape
         self._node_of[uid] = node
-        return [*concerned, node]
+        self._promise(shape, 1)
+        self._note(node)
 
-    def drop(self, uid: str) -> list[str]:
-        """A pod is not nominated any more; the names of nodes this concerns."""
+    def drop(self, uid: str) -> None:
+        """A pod is not nominated any more."""
         node = self._node_of.pop(uid, None)
         if node is None:
-            return []
+            return
         there = self._on[node]
-        del there[uid]
+        self._promise(there.pop(uid), -1)
         if not there:
             del self._on[node]
-        return [node]
+        self._note(node)
 
     def on(self, node: str) -> Mapping[str, Shape]:
         """Uid → shape of the pods nominated to a node."""
@@ -75,15 +82,6 @@ class Nominations:
     def nodes(self) -> Iterable[str]:
         """Names of the nodes that pods are nominated to."""
         return self._on.keys()
-
-    def shape_of(self, uid: str) -> Shape | None:
-        """The shape of a nominated pod; None if it is not nominated."""
-        node = self._node_of.get(uid)
-        return None if node is None else self._on[node][uid]
-
-    def node_of(self, uid: str) -> str:
-        """The node that a pod is nominated to, or ''."""
-        return self._node_of.get(uid, "")
 
 
 _NONE: dict[str, Shape] = {}

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from binder.bindings import Action, ActionKind, Binding, Read, Stage
 from binder.cluster import PodFacts
 from binder.commit import Batch, Incoming, Settled
-from binder.machine import Effects, Machine
+from binder.effects import Effects
+from binder.machine import Machine
 from binder.pod_labels import Labels
 from stretto.ledger.twin import LedgerTwin
 from stretto.ledger.types import LedgerOp, ReserveReply

@@ -17,7 +17,8 @@ MODULE_LINES = 500
 FUNCTION_LINES = 50
 BRAINS = {
     "binder": {
-        "auditor", "bindings", "cluster", "commit", "log", "machine", "outcomes", "unchecked",
+        "auditor", "bindings", "budgets", "cluster", "commit", "effects", "entries", "log",
+        "machine", "outcomes", "preemptions", "unchecked",
     },
     "dispatcher": {
         "assignment", "cluster_events", "conditions", "groups", "intake", "machine", "outcomes",
@@ -28,8 +29,8 @@ BRAINS = {
         "rules_rest",
     },
     "scheduler_shard": {
-        "answers", "asking", "desk", "overlay", "partitions", "picture", "proposed", "shapes",
-        "worker",
+        "answers", "asking", "claims", "desk", "overlay", "partitions", "picture", "proposed",
+        "shapes", "units", "worker",
     },
 }  # fmt: skip
 BRAIN_FORBIDDEN = {"asyncio", "time", "random", "grpc", "redis", "kubernetes", "aiohttp", "socket"}

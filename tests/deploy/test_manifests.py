@@ -73,6 +73,10 @@ EXPECTED: dict[str, set[Right]] = {
             for verb in ("list", "watch")
         ),
         ("patch", "/pods/status", "", ""),
+        ("create", "/pods/eviction", "", ""),
+        ("delete", "/pods", "", ""),
+        ("list", "policy/poddisruptionbudgets", "", ""),
+        ("watch", "policy/poddisruptionbudgets", "", ""),
         ("create", EVENTS, "", ""),
         ("get", LEASES, "stretto-binder", NAMESPACE),
         ("update", LEASES, "stretto-binder", NAMESPACE),

@@ -11,6 +11,7 @@ from stretto.model.shape import Shape
 from stretto.model.unit import Version
 from stretto.placement.events import NODE, Action, ClusterEvent
 from stretto.rpc.errors import WireError
+from stretto.snapshot.budgets import BUDGET
 from stretto.snapshot.delta import (
     LABEL_KEYS,
     Delta,
@@ -20,6 +21,7 @@ from stretto.snapshot.delta import (
     ObjectRow,
     Taint,
 )
+from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomination
 from tests.dispatcher.brain import BINDER, POD_REMOVED, Brain, shape
 
 A = Shape(profile="stretto", namespace="default", requests=(("cpu", 2),))
@@ -112,6 +114,19 @@ def test_node_updates_are_told_apart(
     source: EventSource, row: NodeRow, expected: list[str]
 ) -> None:
     assert labels(source, Delta(nodes=[NodeChange(1, row)])) == expected
+
+
+def test_a_nomination_that_ends_leaves_room_unless_its_pod_is_placed(source: EventSource) -> None:
+    payload = encode_nomination(NominationRow("n", 1))
+    put = ObjectRow(NOMINATION, "p", payload=payload)
+    end = ObjectRow(NOMINATION, "p", removed=True)
+    assert labels(source, Delta(objects=[put])) == []
+    assert labels(source, Delta(objects=[end])) == ["AssignedPodDelete"]
+    assert labels(source, Delta(objects=[put])) == []
+    placed = Delta(objects=[end])
+    placed.add_pod(shape_id=1, node_id=1, uid="p")
+    assert labels(source, placed) == ["AssignedPodAdd"]
+    assert labels(source, Delta(objects=[ObjectRow(BUDGET, "default/b")])) == []
 
 
 def test_a_pod_that_is_where_it_was_is_no_event(source: EventSource) -> None:

@@ -18,7 +18,7 @@ HOP_HEADERS = {"connection", "host", "transfer-encoding", "content-length", "kee
 
 
 class Mode(enum.Enum):
-    """What happens to POST …/binding."""
+    """What happens to POST …/binding (or another subresource)."""
 
     PASS = "pass"
     HOLD = "hold"
@@ -30,7 +30,8 @@ class Mode(enum.Enum):
 class Nemesis:
     """``async with Nemesis(url, token) as proxy``; give ``proxy.url`` to the role."""
 
-    def __init__(self, *, target: str, token: str) -> None:
+    def __init__(self, *, target: str, token: str, subresource: str = "binding") -> None:
+        self._aims_at = f"/{subresource}"
         self.target = target
         self.token = token
         self.mode = Mode.PASS
@@ -71,7 +72,7 @@ class Nemesis:
         self.mode = Mode.PASS
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        is_bind = request.method == "POST" and request.path.endswith("/binding")
+        is_bind = request.method == "POST" and request.path.endswith(self._aims_at)
         body = await request.read()
         mode = self.mode
         if is_bind and mode is Mode.HOLD:

@@ -91,15 +91,6 @@ gangs = st.builds(
 )
 units = st.one_of(single, gangs)
 nodes = st.lists(u32, max_size=3).map(tuple)
-proposals = units.flatmap(
-    lambda unit: st.builds(
-        Proposal,
-        st.just(unit),
-        st.lists(u32, min_size=len(unit.members), max_size=len(unit.members)).map(tuple),
-        nodes,
-        u64,
-    )
-)
 hellos = st.none() | st.builds(ShardHello, names, names, st.just(PROTOCOL), names)
 leaders = st.none() | words
 diagnoses = st.builds(
@@ -111,6 +102,29 @@ diagnoses = st.builds(
     st.lists(st.tuples(words, u32), max_size=2).map(tuple),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
+)
+
+
+proposals = units.flatmap(
+    lambda unit: st.builds(
+        Proposal,
+        st.just(unit),
+        st.lists(u32, min_size=len(unit.members), max_size=len(unit.members)).map(tuple),
+        nodes,
+        u64,
+    )
+)
+preemptions = single.flatmap(
+    lambda unit: st.builds(
+        Proposal,
+        st.just(unit),
+        st.tuples(u32),
+        st.just(()),
+        u64,
+        st.lists(names, min_size=1, max_size=3).map(tuple),
+        st.none() | diagnoses,
+    )
 )
 
 
@@ -142,7 +156,15 @@ MESSAGES = {
     "ProposalBatch": (
         PROPOSE.encode_request,
         PROPOSE.decode_request,
-        st.builds(ProposalBatch, hellos, u64, defined, lists(proposals), st.booleans(), lists(u32)),
+        st.builds(
+            ProposalBatch,
+            hellos,
+            u64,
+            defined,
+            lists(st.one_of(proposals, preemptions)),
+            st.booleans(),
+            lists(u32),
+        ),
     ),
     "VerdictBatch": (
         PROPOSE.encode_response,
@@ -189,6 +211,7 @@ MESSAGES = {
                     words,
                     st.lists(words, max_size=2).map(tuple),
                     u64,
+                    st.none() | diagnoses,
                 )
             ),
             st.none()

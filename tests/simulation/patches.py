@@ -69,7 +69,7 @@ def simulated(world: World, kube: KubeNetwork, rpc: RpcNetwork) -> Iterator[None
             (random, "Random", chance),
             (uuid, "uuid4", lambda: uuid.UUID(int=world.rng.getrandbits(128))),
             (os, "_exit", lambda code: HOST.get().exit(code)),
-            (gc, "collect", lambda: 0),
+            (gc, "collect", lambda *_: 0),
             (gc, "freeze", lambda: None),
             (stretto.kube.client, "Transport", transport),
             (binder.process, "RpcServer", server),

@@ -1,0 +1,239 @@
+"""Carries out claims: the nomination, then the evictions. It decides nothing.
+
+A few claims at a time, each from its first write to its outcome; immediately before every write the
+Lease is asked. Victims whose leaving violates a disruption budget are deleted, as kube-scheduler
+does (preemptionPDB: upstream); all others are evicted through the Eviction API, so that the API
+server holds their budgets at the moment of truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from binder.executor import version_of
+from binder.machine import Machine
+from binder.preemptions import Claim, ClaimStage, Leaving
+from stretto.kube.answers import Response
+from stretto.kube.client import KubeClient, pod_path
+from stretto.kube.errors import KubeError
+from stretto.kube.events import EventWriter, PodEvent
+from stretto.model.errors import OperatorError
+from stretto.model.objects import Pod, decode_pod
+from stretto.model.unit import Cause
+
+logger = logging.getLogger(__name__)
+
+CLAIMS_IN_FLIGHT = 16
+RETRY_S = 0.5
+BUDGET_RETRY_S = 2.0
+BUDGET_PATIENCE_S = 60.0
+"""How long a claim waits for a budget that another disruption has spent (reliability §2.8)."""
+UNKNOWN_TRIES = 20
+"""Answers that prove nothing, in a row, before a claim is taken back."""
+
+
+class Evictor:
+    """See the module docstring; ``run`` is its task."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        client: KubeClient,
+        *,
+        may_act: Callable[[], bool],
+        changed: Callable[[], None],
+        events: EventWriter | None,
+    ) -> None:
+        self._machine = machine
+        self._client = client
+        self._may_act = may_act
+        self._changed = changed
+        self._events = events
+        self._queue: asyncio.Queue[Claim] = asyncio.Queue()
+        self.evictions = 0
+        """Victims that the API server has agreed to let go."""
+
+    def put(self, claim: Claim) -> None:
+        """A claim to carry out."""
+        self._queue.put_nowait(claim)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CLAIMS_IN_FLIGHT):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            claim = await self._queue.get()
+            await self._carry_out(claim)
+            self._changed()
+
+    async def _carry_out(self, claim: Claim) -> None:
+        preemptions = self._machine.preemptions
+        await self._nominate(claim)
+        if claim.stage is not ClaimStage.EVICTING:
+            return
+        problem = await self._evict_all(claim)
+        if problem is None:
+            await self._clear_lower(claim)
+            preemptions.done(claim)
+            return
+        cause = Cause.POD_GONE if claim.withdrawn else Cause.VICTIMS
+        if not claim.withdrawn:
+            await self._clear(claim.member.uid, claim.member.namespace, claim.member.name)
+        preemptions.failed(claim, cause, problem)
+
+    # ------------------------------------------------------------------------------- nominating
+    async def _nominate(self, claim: Claim) -> None:
+        """Until the nomination is known to be written, or known to be impossible."""
+        member, preemptions = claim.member, self._machine.preemptions
+        patch = {
+            "metadata": {"uid": member.uid, "resourceVersion": str(claim.resource_version)},
+            "status": {"nominatedNodeName": claim.node_name},
+        }
+        for _ in range(UNKNOWN_TRIES):
+            await self._turn()
+            if claim.withdrawn:
+                break
+            answer = await self._try(
+                self._client.patch_pod_status(member.namespace, member.name, patch)
+            )
+            if answer is not None and answer.ok:
+                preemptions.nominated(claim, version_of(answer.body))
+                return
+            if answer is not None and answer.status in (404, 422):
+                preemptions.failed(claim, Cause.POD_GONE, "the pod is gone")
+                return
+            pod = await self._read(claim)
+            if pod is None:
+                await asyncio.sleep(RETRY_S)
+                continue
+            version = int(pod.metadata.resource_version or 0)
+            if pod.metadata.uid != member.uid or pod.leaving or pod.spec.node_name:
+                preemptions.failed(claim, Cause.POD_GONE, "the pod is gone, or bound")
+                return
+            if pod.status.nominated_node_name == claim.node_name:
+                preemptions.nominated(claim, version)
+                return
+            if version != claim.resource_version:
+                preemptions.failed(claim, Cause.POD_CHANGED, "the pod has changed meanwhile")
+                return
+        preemptions.failed(claim, Cause.VICTIMS, "the nomination could not be written")
+
+    async def _read(self, claim: Claim) -> Pod | None:
+        answer = await self._try(self._client.get_pod(claim.member.namespace, claim.member.name))
+        if answer is None or not (answer.ok or answer.status == 404):
+            return None
+        if answer.status == 404:
+            return Pod()
+        try:
+            return decode_pod(answer.body)
+        except (OperatorError, msgspec.DecodeError):
+            return None
+
+    # --------------------------------------------------------------------------------- evicting
+    async def _evict_all(self, claim: Claim) -> str | None:
+        """Ask every victim to go; None: all were asked, or why not."""
+        preemptions = self._machine.preemptions
+        deadline = time.monotonic() + BUDGET_PATIENCE_S
+        while True:
+            await self._turn()
+            victims = preemptions.next_victims(claim)
+            if victims is None:
+                return "the pod would not fit any more, even without the victims"
+            if not victims:
+                return None
+            problems = await asyncio.gather(*(self._evict(claim, each) for each in victims))
+            problem = next((text for text in problems if text), None)
+            self._changed()
+            if problem is None:
+                continue
+            if time.monotonic() > deadline:
+                return problem
+            await asyncio.sleep(BUDGET_RETRY_S)
+
+    async def _evict(self, claim: Claim, victim: Leaving) -> str:
+        """Ask one victim to go; '' if it goes, or is gone."""
+        if victim.violating:
+            await self._try(self._mark(claim, victim))
+            options = {"preconditions": {"uid": victim.uid}}
+            path = pod_path(victim.namespace, victim.name)
+            answer = await self._try(self._client.delete(path, options))
+        else:
+            answer = await self._try(
+                self._client.evict(victim.namespace, victim.name, uid=victim.uid)
+            )
+        if answer is None:
+            return f"no answer to the eviction of {victim.namespace}/{victim.name}"
+        if answer.status in (404, 409) and not answer.ok:
+            self._machine.preemptions.asked(victim)  # it is gone, or a namesake is there
+            return ""
+        if not answer.ok:
+            return f"{victim.namespace}/{victim.name} is not evicted: {answer.status} {answer.text}"
+        self._machine.preemptions.asked(victim)
+        self.evictions += 1
+        if not victim.violating:
+            await self._try(self._mark(claim, victim))
+        self._tell(claim, victim)
+        return ""
+
+    async def _mark(self, claim: Claim, victim: Leaving) -> Response:
+        """The condition that says who ended the pod. The Eviction API writes one of its own, so for
+        an evicted pod this comes after it."""
+        profile = claim.shape.profile
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{profile}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        patch: dict[str, Any] = {
+            "metadata": {"uid": victim.uid}, "status": {"conditions": [condition]},
+        }  # fmt: skip
+        return await self._client.patch(pod_path(victim.namespace, victim.name) + "/status", patch)
+
+    def _tell(self, claim: Claim, victim: Leaving) -> None:
+        if self._events is not None:
+            note = f"Preempted by pod {claim.member.uid} on node {claim.node_name}"
+            self._events.offer(
+                PodEvent(victim.namespace, victim.name, victim.uid, "Preempted", "Preempting", note)
+            )
+
+    # --------------------------------------------------------------------------------- clearing
+    async def _clear_lower(self, claim: Claim) -> None:
+        for uid, namespace, name in self._machine.preemptions.lower_nominations(claim):
+            await self._clear(uid, namespace, name)
+
+    async def _clear(self, uid: str, namespace: str, name: str) -> None:
+        """Take a nomination out of a pod's status. A failure is not serious: whoever decides on the
+        pod next clears it."""
+        patch = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": None}}
+        answer = await self._try(self._client.patch(pod_path(namespace, name) + "/status", patch))
+        if answer is None or not (answer.ok or answer.status in (404, 409, 422)):
+            logger.warning("nomination of %s/%s could not be cleared", namespace, name)
+
+    # ---------------------------------------------------------------------------------- requests
+    async def _turn(self) -> None:
+        """Wait until writing is allowed."""
+        while not self._may_act():  # noqa: ASYNC110  the Lease tells nobody when it is renewed
+            await asyncio.sleep(1.0)
+
+    async def _try(self, call: Any) -> Response | None:
+        """The answer, None if there is none; server errors and throttling are waited out a bit."""
+        try:
+            answer: Response = await call
+        except KubeError:
+            await asyncio.sleep(RETRY_S)
+            return None
+        if answer.status >= 500 or answer.status == 429:
+            await asyncio.sleep(min(answer.retry_after or RETRY_S, BUDGET_RETRY_S))
+        return answer

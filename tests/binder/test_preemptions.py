@@ -1,0 +1,424 @@
+"""Claims: who is asked to go, for whom, when; whatever happens in between."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from binder.cluster import PodFacts
+from binder.commit import Incoming
+from binder.preemptions import Claim, ClaimStage
+from stretto.model.objects import ObjectMeta
+from stretto.model.selector import RawSelector
+from stretto.model.shape import Shape
+from stretto.model.unit import Cause, Diagnosis, OutcomeKind, Verdict, VerdictKind
+from stretto.placement.kernel import Kernel
+from stretto.placement.profiles import Profiles
+from stretto.snapshot.budgets import BudgetSpec, BudgetStatus, PodDisruptionBudget
+from stretto.snapshot.pod_records import LEAVING, PREEMPTED
+from tests.binder.world import ApiPod, World, shape_of
+
+WHY = Diagnosis("0/2 nodes are available: 2 Insufficient cpu.", ("NodeResourcesFit",), 2)
+
+
+def pod(cpu: int = 1000, *, priority: int = 0, app: str = "web") -> Shape:
+    return shape_of(cpu, priority=priority, labels=(("app", app),), label_keys=("app",))
+
+
+def pdb(app: str, allowed: int, *, disrupted: tuple[str, ...] = ()) -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        ObjectMeta(name=app, namespace="default"),
+        BudgetSpec(RawSelector({"app": app})),
+        BudgetStatus(allowed, dict.fromkeys(disrupted)),
+    )
+
+
+class Preempting(World):
+    """A Binder beside an API server, and a shard that follows its log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shard = Kernel(self.follower, Profiles.default(("stretto",)))
+        self.nominated: dict[str, str] = {}
+        """status.nominatedNodeName by uid."""
+        self.evicted: list[str] = []
+        """Uids that the API server has agreed to let go, in order."""
+        self.machine.budgets.seen(pdb("db", 0))
+        self.round()
+
+    def runs(self, name: str, shape: Shape, node: str, *, start: int = 1) -> ApiPod:
+        """A pod that somebody has put on a node."""
+        made = self.api.create(name, shape)
+        self.api.put(made, node, foreign=True)
+        self.deliver(99)
+        self.machine.cluster.describe(made.uid, PodFacts("default", name, start))
+        self.round()
+        return made
+
+    def decided(self, made: ApiPod) -> Incoming | None:
+        """What a shard proposes for a pod that fits nowhere; None: nothing."""
+        shape = msgspec.structs.replace(made.shape, nominated_node=self.nominated.get(made.uid, ""))
+        found = self.shard.post_filter(shape, seed=1)
+        if not found.victims or found.nominate is None:
+            return None
+        incoming = self.incoming(made, nodes=(found.nominate,), shapes=(shape,))
+        proposal = msgspec.structs.replace(incoming.proposal, victims=found.victims, diagnosis=WHY)
+        return incoming._replace(proposal=proposal)
+
+    def preempt(self, made: ApiPod) -> Verdict:
+        incoming = self.decided(made)
+        assert incoming is not None
+        (verdict,) = self.propose(incoming)
+        return verdict
+
+    def claim(self, made: ApiPod) -> Claim:
+        return self.machine.preemptions.claims[made.uid]
+
+    def write_nomination(self, claim: Claim) -> int:
+        """The status that the nominating patch is answered with."""
+        made = self.api.pods.get(claim.member.name)
+        if made is None or made.uid != claim.member.uid:
+            self.machine.preemptions.failed(claim, Cause.POD_GONE, "")
+            return 404
+        if made.version != claim.resource_version or made.node:
+            self.machine.preemptions.failed(claim, Cause.POD_CHANGED, "")
+            return 409
+        self.api.touch(made)
+        self.nominated[made.uid] = claim.node_name
+        self.machine.preemptions.nominated(claim, made.version)
+        return 200
+
+    def evict(self, claim: Claim, *, refuse: bool = False) -> list[str]:
+        """One round of evictions: who was asked."""
+        victims = self.machine.preemptions.next_victims(claim)
+        if victims is None:
+            self.nominated.pop(claim.member.uid, None)
+            cause = Cause.POD_GONE if claim.withdrawn else Cause.VICTIMS
+            self.machine.preemptions.failed(claim, cause, "")
+            return []
+        if not victims:
+            self.machine.preemptions.done(claim)
+        asked = []
+        for victim in victims:
+            if refuse and not victim.violating:
+                continue
+            asked.append(victim.uid)
+            if self.api.pods.get(victim.name) is not None:
+                self.evicted.append(victim.uid)
+            self.machine.preemptions.asked(victim)
+        return asked
+
+    def carry_out(self, claim: Claim) -> list[str]:
+        """From the first write to the outcome; who was asked to go."""
+        self.write_nomination(claim)
+        asked = self.evict(claim)
+        assert self.evict(claim) == []
+        self.round()
+        return asked
+
+    def end(self, made: ApiPod) -> None:
+        """A pod is deleted, and the watch says so."""
+        self.api.delete(made)
+        self.deliver(99)
+        self.round()
+
+
+@pytest.fixture
+def world() -> Preempting:
+    """One node of two cpus with two pods of low priority."""
+    world = Preempting()
+    world.node("n1", cpu=2000)
+    return world
+
+
+def test_a_claim_is_in_the_log_before_its_verdict_and_keeps_the_room(world: Preempting) -> None:
+    old = world.runs("old", pod(), "n1", start=1)
+    young = world.runs("young", pod(), "n1", start=9)
+    high = world.api.create("high", pod(priority=10))
+    verdict = world.preempt(high)
+    assert verdict.kind is VerdictKind.NOMINATED
+    assert world.follower.version.sequence >= verdict.sequence
+    row = world.follower.row_of_name("n1")
+    assert row is not None
+    assert dict(world.follower.nominations.on("n1")).keys() == {high.uid}
+    flags = {record.uid: record.flags for record in world.follower.records.of(row)}
+    assert flags == {old.uid: 0, young.uid: LEAVING | PREEMPTED}
+    claim = world.claim(high)
+    assert claim.stage is ClaimStage.NOMINATING
+    assert world.machine.preemptions.next_victims(claim) is None, "nobody goes before it is written"
+    assert world.carry_out(claim) == [young.uid]
+    (outcome,) = world.outcomes()
+    assert outcome.kind is OutcomeKind.NOMINATED
+    assert (outcome.node, outcome.sequence, outcome.diagnosis) == ("n1", verdict.sequence, WHY)
+    world.end(young)
+    # Another of no more priority does not get the room; the nominee does.
+    other = world.api.create("other", pod(priority=10))
+    (lost,) = world.propose(world.incoming(other, nodes=("n1",)))
+    assert (lost.kind, lost.cause) == (VerdictKind.CONFLICT, Cause.CAPACITY)
+    waiting = msgspec.structs.replace(high.shape, nominated_node="n1")
+    (won,) = world.propose(world.incoming(high, nodes=("n1",), shapes=(waiting,)))
+    assert won.kind is VerdictKind.COMMITTED
+    assert not world.follower.nominations, "it is on its node now"
+    world.check()
+
+
+def test_two_units_never_get_one_victim(world: Preempting) -> None:
+    world.runs("v", pod(2000), "n1")
+    first, second = (world.api.create(name, pod(2000, priority=10)) for name in ("a", "b"))
+    proposals = [world.decided(first), world.decided(second)]
+    assert None not in proposals
+    verdicts = world.propose(*[p for p in proposals if p is not None])
+    assert [v.kind for v in verdicts] == [VerdictKind.NOMINATED, VerdictKind.CONFLICT]
+    assert verdicts[1].cause is Cause.VICTIMS
+    assert world.decided(second) is None
+    world.check()
+
+
+def test_two_units_never_spend_one_disruption(world: Preempting) -> None:
+    world.node("n2", cpu=2000)
+    world.machine.budgets.seen(pdb("db", 1))
+    guarded = [world.runs(f"db{i}", pod(2000, app="db"), f"n{i}") for i in (1, 2)]
+    first, second = (world.api.create(name, pod(2000, priority=10)) for name in ("a", "b"))
+    world.round()
+    assert world.preempt(first).kind is VerdictKind.NOMINATED
+    claim = world.claim(first)
+    assert [victim.violating for victim in claim.victims] == [False]
+    assert world.preempt(second).kind is VerdictKind.NOMINATED
+    assert [victim.violating for victim in world.claim(second).victims] == [True]
+    # The API server has counted the first, and says so: the charge is its own from then on.
+    world.carry_out(claim)
+    gone = next(g for g in guarded if g.uid == claim.victims[0].uid)
+    world.machine.budgets.seen(pdb("db", 0, disrupted=(gone.name,)))
+    world.end(gone)
+    world.machine.budgets.seen(pdb("db", 1))
+    third = world.api.create("c", pod(2000, priority=20))
+    world.round()
+    incoming = world.decided(third)
+    assert incoming is not None
+    world.check()
+
+
+def test_room_that_comes_free_spares_the_victims(world: Preempting) -> None:
+    stays = world.runs("stays", pod(), "n1", start=1)
+    victim = world.runs("victim", pod(), "n1", start=9)
+    high = world.api.create("high", pod(priority=10))
+    world.preempt(high)
+    claim = world.claim(high)
+    world.end(victim)
+    assert world.carry_out(claim) == []
+    assert world.evicted == []
+    (outcome,) = world.outcomes()
+    assert outcome.kind is OutcomeKind.NOMINATED
+    row = world.follower.row_of_name("n1")
+    assert row is not None
+    assert [(r.uid, r.flags) for r in world.follower.records.of(row)] == [(stays.uid, 0)]
+
+
+def test_nobody_goes_for_a_pod_that_no_longer_fits(world: Preempting) -> None:
+    victim = world.runs("victim", pod(2000), "n1")
+    high = world.api.create("high", pod(2000, priority=10))
+    world.preempt(high)
+    claim = world.claim(high)
+    world.write_nomination(claim)
+    world.node("n1", cpu=1000)
+    assert world.evict(claim) == []
+    assert world.evicted == []
+    (outcome,) = world.outcomes()
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.VICTIMS)
+    assert not world.follower.nominations
+    assert world.machine.cluster.facts[victim.uid].flags == 0
+    world.check()
+
+
+def test_a_proposal_that_is_overtaken_is_a_conflict(world: Preempting) -> None:
+    world.runs("low", pod(), "n1", start=9)
+    top = world.runs("top", pod(priority=5), "n1", start=1)
+    high = world.api.create("high", pod(priority=10))
+    incoming = world.decided(high)
+    assert incoming is not None
+    world.end(world.api.pods["low"])
+    (free,) = world.propose(incoming)
+    assert (free.kind, free.cause) == (VerdictKind.CONFLICT, Cause.VICTIMS), "it fits as it is"
+    world.runs("new", pod(), "n1", start=9)
+    again = world.incoming(high, nodes=("n1",))
+    proposal = msgspec.structs.replace(again.proposal, victims=(top.uid,))
+    (other,) = world.propose(again._replace(proposal=proposal))
+    assert other.cause is Cause.VICTIMS, "somebody else would have to go now"
+    world.check()
+
+
+def test_a_pod_that_changed_is_decided_anew_and_one_that_is_gone_ends_its_claim(
+    world: Preempting,
+) -> None:
+    world.runs("victim", pod(2000), "n1")
+    high = world.api.create("high", pod(2000, priority=10))
+    world.preempt(high)
+    world.api.touch(high)
+    assert world.write_nomination(world.claim(high)) == 409
+    assert [o.cause for o in world.outcomes()] == [Cause.POD_CHANGED]
+    assert not world.follower.nominations
+    world.preempt(high)
+    claim = world.claim(high)
+    world.write_nomination(claim)
+    world.machine.withdraw(high.uid)
+    assert world.evict(claim) == []
+    assert world.evicted == []
+    assert world.outcomes()[-1].kind is OutcomeKind.GONE
+    assert world.machine.owned() == []
+
+
+def test_nominations_come_back_from_status_after_a_restart() -> None:
+    world = Preempting()
+    world.node("n1", cpu=1000)
+    shape = pod(1000, priority=10)
+    world.machine.preemptions.nominee_seen(
+        "nominee", name=("default", "p"), version=5, node="n1", shape=shape
+    )
+    world.round()
+    low = world.api.create("low", pod(1000))
+    (lost,) = world.propose(world.incoming(low, nodes=("n1",)))
+    assert lost.kind is VerdictKind.CONFLICT
+    world.machine.preemptions.nominee_gone("nominee", version=6)
+    world.round()
+    (won,) = world.propose(world.incoming(low, nodes=("n1",)))
+    assert won.kind is VerdictKind.COMMITTED
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Shards that propose on old pictures, evictions, refusals, deletions, withdrawals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = Preempting()
+        for name in ("n1", "n2"):
+            self.world.node(name, cpu=3000)
+        self.allowed = 0
+        self.waiting: list[Incoming] = []
+        self.count = 0
+
+    def name(self) -> str:
+        self.count += 1
+        return f"p{self.count}"
+
+    @rule(
+        node=st.sampled_from(["n1", "n2"]), cpu=st.sampled_from([500, 1000]),
+        app=st.sampled_from(["web", "db"]), priority=st.integers(0, 2),
+    )  # fmt: skip
+    def a_pod_runs(self, node: str, cpu: int, app: str, priority: int) -> None:
+        row = self.world.machine.cluster.snapshot.row_of_name(node)
+        used = self.world.machine.cluster.snapshot.resources.column("cpu").used_cells[row or 0]
+        if used + cpu <= 3000:
+            shape = pod(cpu, app=app, priority=priority)
+            self.world.runs(self.name(), shape, node, start=self.count)
+
+    @rule(cpu=st.sampled_from([1000, 2000, 3000]), priority=st.integers(1, 4))
+    def a_shard_decides(self, cpu: int, priority: int) -> None:
+        made = self.world.api.create(self.name(), pod(cpu, priority=priority))
+        incoming = self.world.decided(made)
+        if incoming is not None:
+            self.waiting.append(incoming)
+
+    @precondition(lambda self: self.waiting)
+    @rule(count=st.integers(1, 3))
+    def proposals_arrive(self, count: int) -> None:
+        now, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.world.propose(*now)
+
+    def _claims(self, stage: ClaimStage) -> list[Claim]:
+        claims = self.world.machine.preemptions.claims.values()
+        return [claim for claim in claims if claim.stage is stage]
+
+    @rule()
+    def a_nomination_is_written(self) -> None:
+        for claim in self._claims(ClaimStage.NOMINATING)[:1]:
+            self.world.write_nomination(claim)
+
+    @rule(refuse=st.booleans())
+    def victims_are_asked(self, refuse: bool) -> None:
+        for claim in self._claims(ClaimStage.EVICTING)[:1]:
+            before = dataclasses.replace(claim)
+            for uid in self.world.evict(claim, refuse=refuse):
+                assert self.world.nominated[claim.member.uid] == before.node_name
+                self._would_fit(claim, uid)
+
+    def _would_fit(self, claim: Claim, uid: str) -> None:
+        """By plain sums: without the victims, and with all who have a better claim, it fits."""
+        cluster = self.world.machine.cluster
+        node_uid = cluster.node_uid_of(claim.node_name)
+        gone = {victim.uid for victim in claim.victims}
+        assert uid in gone
+        used = sum(
+            dict(cluster.shape(row.shape_id).requests)["cpu"]
+            for pod_uid, row in cluster.pods.items()
+            if row.node_uid == node_uid and pod_uid not in gone
+        )
+        used += sum(
+            dict(shape.requests)["cpu"]
+            for other, (node, shape) in cluster.nominated.items()
+            if node == claim.node_name
+            and other != claim.member.uid
+            and shape.priority >= claim.shape.priority
+        )
+        assert used + dict(claim.shape.requests)["cpu"] <= 3000
+
+    @precondition(lambda self: any(pod.node for pod in self.world.api.pods.values()))
+    @rule(data=st.data())
+    def a_pod_ends(self, data: st.DataObject) -> None:
+        there = [pod for pod in self.world.api.pods.values() if pod.node]
+        self.world.end(data.draw(st.sampled_from(there)))
+
+    @rule(data=st.data())
+    def a_pending_pod_is_deleted(self, data: st.DataObject) -> None:
+        claims = list(self.world.machine.preemptions.claims.values())
+        if claims:
+            claim = data.draw(st.sampled_from(claims))
+            self.world.api.pods.pop(claim.member.name, None)
+            self.world.machine.withdraw(claim.member.uid)
+
+    @rule(allowed=st.integers(0, 2))
+    def the_budget_changes(self, allowed: int) -> None:
+        self.allowed = allowed
+        self.world.machine.budgets.seen(pdb("db", allowed))
+        self.world.round()
+
+    @invariant()
+    def nothing_is_out_of_step(self) -> None:
+        self.world.round()
+        self.world.check()
+        self.world.follower.validate()
+        owned = self.world.machine.owned()
+        assert len(owned) == len(set(owned))
+        claims = self.world.machine.preemptions.claims.values()
+        doomed = [v.uid for claim in claims if not claim.withdrawn for v in claim.victims]
+        live = [uid for uid in doomed if uid in self.world.machine.cluster.pods]
+        for uid in live:
+            assert self.world.machine.cluster.facts[uid].flags == LEAVING | PREEMPTED
+
+    @invariant()
+    def nobody_is_asked_twice(self) -> None:
+        assert len(self.world.evicted) == len(set(self.world.evicted))
+
+    def teardown(self) -> None:
+        while self.waiting:
+            self.proposals_arrive(3)
+        for _ in range(200):
+            if not self.world.machine.preemptions.claims:
+                break
+            self.a_nomination_is_written()
+            self.victims_are_asked(refuse=False)
+        assert not self.world.machine.preemptions.claims
+        told = {outcome.unit_id for outcome in self.world.outcomes()}
+        won = [v for v in self.world.verdicts if v.kind is VerdictKind.NOMINATED]
+        assert {verdict.unit_id for verdict in won} <= told
+        # What nobody was asked to leave for is not marked any more.
+        for uid, facts in self.world.machine.cluster.facts.items():
+            assert not facts.flags or uid in self.world.evicted
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
