@@ -47,8 +47,8 @@ differential: install ## fresh worlds, decided by kube-scheduler's code and by o
 simulate: install ## all roles in virtual time with faults: make simulate [RUNS=1000] [ARGS="--first 0 --story SEED"]
 	$(BIN)/python -m tests.simulation --runs $(or $(RUNS),1000) $(ARGS)
 
-races: install ## the last of everything at four shards, one winner each: ROUNDS=10000
-	$(BIN)/python -m tests.races.volumes --rounds $(or $(ROUNDS),10000)
+races: install ## the last of everything at four shards, one winner each: ROUNDS=10000 [ARGS="--seed 1"]
+	$(BIN)/python -m tests.races --rounds $(or $(ROUNDS),10000) $(ARGS)
 
 bench: install ## run the benchmarks: make bench [WHAT="decide ledger pipeline side-by-side"]
 	$(BIN)/python -m bench $(WHAT)

@@ -15,7 +15,7 @@ import resource
 import time
 from collections.abc import Callable
 
-from bench import decide_volumes
+from bench import decide_volumes, neighbours
 from bench.decide_world import GIB, cluster, kernel_on, shape
 from stretto.snapshot.delta import Delta
 
@@ -129,6 +129,7 @@ def run(arguments: list[str]) -> int:
     for case, (rate, note), goal in rows:
         aim = f"{goal:,}" if goal else "-"
         print(f"{case:<48} {rate:>9,.0f} {1e6 / rate:>8.1f} {aim:>8}  {note}")
+    neighbours.table()
     if not options.no_memory:
         print(f"{'10,000 nodes, memory of a shard (goal 300 MiB)':<48} {memory(10_000, 300_000)}")
     return 0

@@ -62,11 +62,17 @@ def node_of(
     pods: int = 10,
     taints: tuple[Taint, ...] = (),
     labels: Labels = (),
+    unschedulable: bool = False,
 ) -> NodeRow:
     """A node with some room."""
     room = (("cpu", cpu), ("pods", pods))
     return NodeRow(
-        name=name, uid=uid or f"{name}-uid", allocatable=room, taints=taints, labels=labels
+        name=name,
+        uid=uid or f"{name}-uid",
+        allocatable=room,
+        taints=taints,
+        labels=labels,
+        unschedulable=unschedulable,
     )
 
 

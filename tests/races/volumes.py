@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -144,25 +141,3 @@ def run(name: str, *, rounds: int, seed: int) -> Counter[str]:
             where.validate()
     where.validate()
     return Counter(rounds=rounds, conflicts=where.conflicts)
-
-
-def main() -> int:
-    """Print what each race came to."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    settings = parser.parse_args()
-    for name in RACES:
-        began = time.process_time()
-        found = run(name, rounds=settings.rounds, seed=settings.seed)
-        took_s = time.process_time() - began
-        sys.stdout.write(
-            f"{name}: {found['rounds']} rounds at {SHARDS} shards, one winner each, "
-            f"{found['conflicts']} conflicts, seed {settings.seed}, {took_s:.1f} s of CPU\n"
-        )
-        sys.stdout.flush()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,35 @@
+"""``python -m tests.races --rounds 10000``: at four shards one wins, the losers go elsewhere or
+wait."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.races import neighbours, volumes
+from tests.races.arena import SHARDS
+
+
+def main() -> int:
+    """Print what each race came to."""
+    runs = {name: kind.run for kind in (neighbours, volumes) for name in kind.RACES}
+    parser = argparse.ArgumentParser(prog="races", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10_000, help="of each kind")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--kind", action="append", choices=sorted(runs), help="repeatable; all")
+    settings = parser.parse_args()
+    for name in settings.kind or runs:
+        began = time.process_time()
+        found = runs[name](name, rounds=settings.rounds, seed=settings.seed)
+        took_s = time.process_time() - began
+        sys.stdout.write(
+            f"{name}: {found['rounds']} rounds at {SHARDS} shards, won by those who may, "
+            f"{found['conflicts']} conflicts, seed {settings.seed}, {took_s:.1f} s of CPU\n"
+        )
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
