@@ -23,6 +23,7 @@ import msgspec
 
 from binder.cluster import Cluster, PodFacts
 from binder.preemptions import Preemptions
+from binder.things import Things
 from stretto.ledger.types import LedgerMember, LedgerUnit, Lines, ReserveKind, ReserveReply
 from stretto.model.shape import Shape
 from stretto.model.unit import (
@@ -104,6 +105,8 @@ class Tentative:
     volumes: list[VolumePlan]
     """What their claims need there."""
     devices: list[DevicePlan]
+    things: list[tuple[LedgerMember, ...]]
+    """Their entries in the ledger beside their room."""
 
 
 @dataclass(slots=True)
@@ -175,6 +178,8 @@ class Committer:
         self.cluster = cluster
         self.kernel = kernel
         self.preemptions = preemptions
+        self.things = Things(cluster.snapshot, cluster.storage, kernel)
+        """What reserved pods hold beside room."""
         self.dispatcher_epoch = 0
         self.withdrawn: dict[str, None] = {}
         """Uids that the dispatcher has withdrawn, the newest last; bounded."""
@@ -260,6 +265,7 @@ class Committer:
         rows: list[int] = []
         volumes: list[VolumePlan] = []
         devices: list[DevicePlan] = []
+        things: list[tuple[LedgerMember, ...]] = []
         nodes = list(proposal.nodes)
         cause = Cause.NONE
         for index, shape in enumerate(incoming.shapes):
@@ -275,6 +281,7 @@ class Committer:
             volumes.append(self.kernel.volume_plan(shape, row) if shape.claims else NO_VOLUMES)
             member = proposal.unit.members[index]
             devices.append(self._device_plan(shape, row, member.uid, proposal.unit.attempt))
+            things.append(self.things.wanted(member, shape, row, volumes[-1]))
             self.cluster.snapshot.add_pod(shape, row)
             rows.append(row)
         if cause is Cause.NONE and not self._topologies.agree(incoming.shapes[0].group, rows):
@@ -287,8 +294,8 @@ class Committer:
             if kind is VerdictKind.REFUSED:
                 self._details[proposal.unit.unit_id] = "an own plugin fails at the binder"
             return self._verdict(incoming, kind, cause)
-        batch.tentative.append(Tentative(incoming, nodes, rows, volumes, devices))
-        batch.units.append(self._ledger_unit(incoming, rows, devices))
+        batch.tentative.append(Tentative(incoming, nodes, rows, volumes, devices, things))
+        batch.units.append(self._ledger_unit(incoming, rows, devices, things))
         return None
 
     def _device_plan(self, shape: Shape, row: int, uid: str, attempt: Attempt) -> DevicePlan:
@@ -304,7 +311,11 @@ class Committer:
         return row, self.kernel.check_one(shape, row)
 
     def _ledger_unit(
-        self, incoming: Incoming, rows: list[int], devices: list[DevicePlan]
+        self,
+        incoming: Incoming,
+        rows: list[int],
+        devices: list[DevicePlan],
+        things: list[tuple[LedgerMember, ...]],
     ) -> LedgerUnit:
         unit = incoming.proposal.unit
         uids = self.cluster.snapshot.node_uid
@@ -319,7 +330,8 @@ class Committer:
                 unit.members, incoming.shapes, rows, devices, strict=True
             )
         ]
-        return LedgerUnit(unit.unit_id, unit.attempt, tuple(members))
+        others = [entry for entries in things for entry in entries]
+        return LedgerUnit(unit.unit_id, unit.attempt, (*members, *others))
 
     def _lines_of(self, shape: Shape) -> Lines:
         lines = self._lines.get(shape.digest)
@@ -373,9 +385,11 @@ class Committer:
         if gone or not all(uids):
             # Seen while the ledger was asked. No bind has been sent, so it may be freed at once.
             settled.free += [member.uid for member in unit.members]
+            settled.free += [e.pod_uid for entries in tentative.things for e in entries]
             if gone:
                 return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
+        self.things.hold_all(unit.members, tentative.things)
         for member, shape, node_uid, volumes, devices in zip(
             unit.members, incoming.shapes, uids, tentative.volumes, tentative.devices, strict=True
         ):
@@ -404,6 +418,9 @@ class Committer:
             return self._verdict(incoming, VerdictKind.SUPERSEDED)
         if reply.kind is ReserveKind.HELD:
             return self._verdict(incoming, VerdictKind.HELD)
+        things = {entry.node_uid for entries in tentative.things for entry in entries}
+        if reply.kind is ReserveKind.NODE_MISSING and reply.node_uid in things:
+            return self._verdict(incoming, VerdictKind.CONFLICT, Cause.VOLUMES)
         if reply.kind is ReserveKind.NO_FIT:
             settled.drift.append(reply.node_uid)
         return self._verdict(incoming, VerdictKind.CONFLICT, LEDGER_CAUSES[reply.kind])

@@ -26,6 +26,10 @@ def entry_for(binding: Binding, *, epoch: int) -> LedgerEntry:
 
 def adoption(binding: Binding) -> LedgerOp:
     """The ledger operation that makes the entry say what is true now."""
-    entry = entry_for(binding, epoch=0)
+    return adopting(entry_for(binding, epoch=0))
+
+
+def adopting(entry: LedgerEntry) -> LedgerOp:
+    """The ledger operation that makes an entry be so."""
     member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
     return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)

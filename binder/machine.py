@@ -268,6 +268,7 @@ class Machine:
         if binding.over:
             self.cluster.storage.release(uid)
             self.cluster.devices.release(uid)
+            self.ops += [LedgerOp.free(entry) for entry in self.committer.things.release(uid)]
             self.prebinds.withdraw(uid)
         if binding.stage is Stage.OVER and self.bindings.get(uid) is binding:
             del self.bindings[uid]
@@ -355,7 +356,14 @@ class Machine:
         dirty, self._dirty_nodes = self._dirty_nodes, {}
         removed, self._removed_nodes = self._removed_nodes, {}
         found = [self.account(uid) for uid in dirty if uid in self.cluster.nodes]
-        return found, list(removed)
+        things, gone = self.committer.things.changes()
+        return found + things, [*removed, *gone]
+
+    def all_accounts(self) -> list[NodeAccount]:
+        """Every account, for a ledger that is written anew; what has changed so far is in it."""
+        self.accounts()
+        nodes = [self.account(uid) for uid in self.cluster.nodes]
+        return nodes + list(self.committer.things.accounts.values())
 
     def account(self, uid: str) -> NodeAccount:
         """What the ledger must know of a node."""
@@ -410,7 +418,10 @@ class Machine:
 
     def entries(self) -> list[LedgerEntry]:
         """Every entry as the ledger ought to have it."""
-        return [entry_for(binding, epoch=self.cluster.epoch) for binding in self.bindings.values()]
+        epoch = self.cluster.epoch
+        found = [entry_for(binding, epoch=epoch) for binding in self.bindings.values()]
+        things = self.committer.things
+        return found + things.entries(lambda uid: entry_for(self.bindings[uid], epoch=epoch))
 
     def expected(self, node_uids: Sequence[str]) -> Expected:
         """What the ledger has to say of nodes once all operations so far are written."""
@@ -462,6 +473,7 @@ class Machine:
         self.cluster.storage.validate(self.open)
         self.cluster.devices.validate(self.open)
         self.preemptions.validate()
+        self.committer.things.validate(self.open)
         for uid in self.cluster.facts:
             assert self.cluster.knows(uid) or uid in self.bindings, f"{uid} is not forgotten"
         assert self.open.keys() == {u for u, b in self.bindings.items() if not b.over}

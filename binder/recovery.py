@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from binder.entries import adoption
+from binder.entries import adopting
 from binder.executor import Executor
 from binder.machine import Machine
 from stretto.kube.client import KubeClient
@@ -202,10 +202,9 @@ class Opening:
     async def _write_nodes(self) -> None:
         machine = self._machine
         known = await self._ledger.node_sums()
-        machine.accounts()
-        nodes = machine.cluster.nodes
-        accounts = [machine.account(uid) for uid in nodes]
-        await self._ledger.set_nodes(accounts, [uid for uid in known if uid not in nodes])
+        accounts = machine.all_accounts()
+        wanted = {account.node_uid for account in accounts}
+        await self._ledger.set_nodes(accounts, [uid for uid in known if uid not in wanted])
 
     async def _fence(self, pods: list[PendingMeta]) -> None:
         """Fence pods, some at a time, each until it is fenced, bound or gone."""
@@ -306,10 +305,8 @@ async def rebuild(machine: Machine, ledger: Ledger) -> None:
     What the watches change meanwhile gathers in the machine's operations and accounts and is
     written in the next round. A Binder that dies in the middle leaves a ledger that says so.
     """
-    machine.accounts()
     machine.take_ops()
-    nodes = [machine.account(uid) for uid in machine.cluster.nodes]
-    await ledger.rebuild(nodes=nodes, entries=machine.entries())
+    await ledger.rebuild(nodes=machine.all_accounts(), entries=machine.entries())
 
 
 class Repair:
@@ -343,18 +340,17 @@ class Repair:
         known = await self._ledger.node_sums()
         # From here on memory as it is now is written; what the watches change meanwhile gathers
         # in the machine's operations and accounts and is written in the next round.
-        machine.accounts()
+        accounts = machine.all_accounts()
         machine.take_ops()
-        nodes = machine.cluster.nodes
+        uids = {account.node_uid for account in accounts}
         wanted = {entry.pod_uid: entry for entry in machine.entries()}
         ops = [LedgerOp.free(uid) for uid in entries if uid not in wanted]
         ops += [
-            adoption(machine.bindings[uid])
+            adopting(entry)
             for uid, entry in wanted.items()
             if uid not in entries or not same(entries[uid], entry)
         ]
-        accounts = [machine.account(uid) for uid in nodes]
-        await self._ledger.set_nodes(accounts, [uid for uid in known if uid not in nodes])
+        await self._ledger.set_nodes(accounts, [uid for uid in known if uid not in uids])
         await self._ledger.transition(ops)
         await self._ledger.opened()
         logger.warning(

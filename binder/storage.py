@@ -54,6 +54,7 @@ class Storage:
         self._claims_of: dict[str, tuple[str, ...]] = {}
         """Pod uid → claims that it holds."""
         self._touched: dict[str, None] = {}
+        self._volumes_touched: dict[str, None] = {}
 
     # ------------------------------------------------------------------------------------ the API
     def seen(self, kind: str, key: str, payload: bytes | None) -> None:
@@ -64,6 +65,8 @@ class Storage:
             before = self._rows.get((kind, key))
             self._rows[kind, key] = decode_storage(kind, payload)
         self._show(kind, key)
+        if kind == VOLUME:
+            self._volumes_touched[key] = None
         for claim in self._claims_with(kind, key, before):
             hold = self._holds.get(claim)
             self._touched.update(dict.fromkeys(hold.pods if hold is not None else ()))
@@ -82,6 +85,15 @@ class Storage:
         """Pods that hold something of which the API has said something new since the last call."""
         touched, self._touched = self._touched, {}
         return list(touched)
+
+    def take_touched_volumes(self) -> list[str]:
+        """Volumes of which the API has said something new since the last call, by name."""
+        touched, self._volumes_touched = self._volumes_touched, {}
+        return list(touched)
+
+    def is_held(self, claim: str) -> bool:
+        """Whether something is promised to a claim."""
+        return claim in self._holds
 
     def _claims_with(self, kind: str, key: str, before: Any) -> Iterable[str]:
         if kind == CLAIM:

@@ -64,7 +64,7 @@ class Attached:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._stamp = -1
+        self._stamps = (-1, -1)
         self._size = 0
         self._on_row: dict[int, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {}
         """Row → (drivers that count something there, volumes that its pods use)."""
@@ -115,10 +115,14 @@ class Attached:
 
     def _refresh(self) -> None:
         snapshot = self._snapshot
-        stamp = snapshot.changes.stamp
-        if stamp == self._stamp:
+        logs = (snapshot.volumes.row_changes, snapshot.node_changes)
+        stamps = (logs[0].stamp, logs[1].stamp)
+        if stamps == self._stamps:
             return
-        changed = snapshot.changes.since(self._stamp) if self._stamp >= 0 else None
+        changed: set[int] | None = set()
+        for log, stamp in zip(logs, self._stamps, strict=True):
+            rows = log.since(stamp) if stamp >= 0 else None
+            changed = None if rows is None or changed is None else changed | set(rows)
         if changed is None or self._size != snapshot.rows:
             self._size = snapshot.rows
             self._on_row.clear()
@@ -127,10 +131,10 @@ class Attached:
             self._limit.clear()
             self._installed.clear()
             self.has_node = np.zeros(self._size, dtype=np.bool_)
-            changed = list(range(self._size))
+            changed = set(range(self._size))
         for row in changed:
             self._look(row)
-        self._stamp = stamp
+        self._stamps = stamps
 
     def _look(self, row: int) -> None:
         book = self._snapshot.volumes

@@ -23,6 +23,7 @@ from stretto.placement.framework import Bools, Plugin, Status, View
 from stretto.placement.named import best_of
 from stretto.placement.nominated import leave_claimed
 from stretto.placement.plugins.volume_binding import VolumeBinding
+from stretto.placement.plugins.volume_limits import taken_on
 from stretto.placement.postfilter import PostFilterResult
 from stretto.placement.postfilters import post_filter, with_dry_run
 from stretto.placement.preemption import Preemption
@@ -155,6 +156,10 @@ class Kernel:
         if "DynamicResources" not in names:
             return NO_DEVICES
         return device_plan(shape, row, self._snapshot, attempt=attempt)
+
+    def attachments(self, shape: Shape, row: int) -> list[tuple[str, int]]:
+        """(CSI driver, attachments more) that a pod takes of the limits of a row."""
+        return taken_on(shape, row, self._snapshot)
 
     def assume(self, shape: Shape, row: int) -> None:
         """A tentative pod is about to be counted; the snapshot tells."""

@@ -78,6 +78,8 @@ class VolumeBook:
         """(kind, ident) → row → disks with how many pods have them."""
         self.volume_changed: Callable[[str, VolumeRow | None, VolumeRow | None], None] | None = None
         """Told (name, before, after) of each change to a volume, assumptions included."""
+        self.row_changes = ChangeLog()
+        """Rows whose volumes, attachments or limits changed."""
         self._changes = changes
         self._row_of_name = row_of_name
         self._uses: dict[str, dict[int, int]] = {}
@@ -198,11 +200,13 @@ class VolumeBook:
         row = self._row_of_name(name)
         if row is not None:
             self._changes.note(row)
+            self.row_changes.note(row)
 
     def _note_claim(self, key: str) -> None:
         """What the claim's pods occupy on their nodes may be counted otherwise now."""
         for row in self._uses.get(key, ()):
             self._changes.note(row)
+            self.row_changes.note(row)
 
     def _touch(self, kind: str, key: str) -> None:
         self._tick += 1
@@ -217,6 +221,7 @@ class VolumeBook:
             self._shift_claim(row, namespace, claim, by)
         for disk in disks:
             self._shift_disk(row, disk, by)
+        self.row_changes.note(row)
 
     def _shift_disk(self, row: int, disk: Disk, by: int) -> None:
         rows = self.disks.setdefault((disk.kind, disk.ident), {})
@@ -246,6 +251,7 @@ class VolumeBook:
 
     def clear(self, row: int) -> None:
         """Forget the pods of a row."""
+        self.row_changes.note(row)
         for (namespace, claim), count in list(self._on_row.get(row, {}).items()):
             self._shift_claim(row, namespace, claim, -count)
         for disk, count in list(self._disks_on.get(row, {}).items()):

@@ -11,7 +11,8 @@ import pytest
 
 from binder.bindings import Stage
 from stretto.kube.client import MERGE
-from stretto.model.unit import Cause, Outcome, OutcomeKind, VerdictKind
+from stretto.ledger.types import LedgerMember, LedgerOp, LedgerUnit, ReserveKind
+from stretto.model.unit import Attempt, Cause, Outcome, OutcomeKind, VerdictKind
 from tests.binder.shells import PODS, Rig, delete, pod_manifest, pod_of, simulated, until
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -320,6 +321,52 @@ async def test_a_binder_that_dies_in_between_is_succeeded_by_one_that_goes_on_th
         await w.create(VOLUMES, volume("made", node="n2", cls="fast"))
         await w.bind_claim("data", "made")
         assert (await w.ended(uid)).node == "n2"
+
+
+def thing_entries(w: World) -> dict[str, tuple[str, int]]:
+    """Entries of the ledger beside those of pods' room: account → (resource, amount)."""
+    entries = w.rig.ledger.twin.entries()
+    return {e.node_uid: e.lines[0] for e in entries if " " in e.node_uid}
+
+
+async def test_the_ledger_holds_the_volume_and_the_attachment_while_the_pod_is_in_flight():
+    async with world() as w:
+        limit = {"name": "x.y", "nodeID": "n1", "allocatable": {"count": 1}}
+        node = {"metadata": {"name": "n1"}, "spec": {"drivers": [limit]}}
+        await w.create("/apis/storage.k8s.io/v1/csinodes", node)
+        made = await w.create(VOLUMES, volume("v1", node="n1"))
+        await w.create(CLAIMS, claim("data"))
+        await w.create(CLAIMS, claim("more", cls="fast"))
+        uid = await w.pod("p", "data", "more")
+        await w.seen("CSINode", "n1")
+        await w.seen("PersistentVolume", "v1")
+        await w.seen("PersistentVolumeClaim", "default/data")
+        await w.seen("PersistentVolumeClaim", "default/more")
+        await w.propose("p", "n1")
+        await w.has_claim_ref("v1")
+        node_uid = w.rig.machine.cluster.node_uid_of("n1")
+        account = f"volume {made['metadata']['uid']}"
+        held = {account: ("volume", 1), f"attachments {node_uid} x.y": ("attachments", 1)}
+        assert thing_entries(w) == held
+        member = LedgerMember("other", account, 1, (("volume", 1),))
+        unit = LedgerUnit("other", Attempt(1, 99), (member,))
+        (reply,) = w.rig.ledger.twin.reserve([unit])
+        assert reply.kind is ReserveKind.NO_FIT, "the ledger by itself gives it to nobody else"
+        w.rig.ledger.twin.store.flush()
+        w.rig.commits.changed()
+        w.rig.machine.ops.append(LedgerOp.forget_unit("x"))
+        await until(lambda: thing_entries(w) == held, "a lost ledger is filled with them again")
+        attached = volume("made", node="n1", cls="fast")
+        attached["spec"]["csi"] = {"driver": "x.y", "volumeHandle": "made"}
+        await w.create(VOLUMES, attached)
+        await w.bind_claim("data", "v1")
+        await w.bind_claim("more", "made")
+        assert (await w.ended(uid)).kind is OutcomeKind.BOUND
+        await until(lambda: not thing_entries(w), "they end with the bind")
+        accounts, slots = w.rig.machine.committer.things.accounts, f"attachments {node_uid} x.y"
+        taken = {"attachments": 1}
+        await until(lambda: accounts[slots].foreign == taken, "what is bound is the API's word")
+        assert account not in accounts
 
 
 @pytest.mark.parametrize("missing", ["claim", "class"])

@@ -32,6 +32,17 @@ def new_volumes(shape: Shape, snapshot: Snapshot) -> list[Attachable]:
     return list(dict.fromkeys(each for each in found if each is not None))
 
 
+def taken_on(shape: Shape, row: int, snapshot: Snapshot) -> list[tuple[str, int]]:
+    """(driver, volumes more) that a pod of the shape takes of the limits of a row."""
+    table, counts = Attached.of(snapshot), dict[str, int]()
+    for each in new_volumes(shape, snapshot):
+        limited = table.limits(each.driver) and table.limit(each.driver)[row] >= 0
+        counted = table.has_node[row] or not each.migrated
+        if limited and counted and row not in table.rows_with_pod(each):
+            counts[each.driver] = counts.get(each.driver, 0) + 1
+    return sorted(counts.items())
+
+
 class NodeVolumeLimitsFilter(Filter):
     """Rows where each driver has room for the volumes that are not there yet."""
 
