@@ -165,7 +165,7 @@ class Intake:
             return
         waiting = record.place is Place.WAITING
         if waiting:
-            old.discard(record)
+            self._queue.discard(record)
         self._queue.left(record)
         self._shapes.hold(shape)
         record.shape = shape

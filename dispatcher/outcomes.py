@@ -87,7 +87,7 @@ class Outcomes:
         if record.place is Place.SETTLED:
             return
         if record.place is Place.WAITING:
-            record.shape.discard(record)
+            self._queue.discard(record)
         self._statistics.bound(
             attempts=max(record.attempts, 1),
             seconds=now - record.first_queued,

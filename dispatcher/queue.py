@@ -153,7 +153,8 @@ class Queue:
     def discard(self, record: PodRecord) -> None:
         """Take a pod out of its line, wherever it was; its place is the caller's business."""
         record.backoff_token = 0
-        record.shape.discard(record)
+        if record.shape.discard(record):
+            self.offer(record.shape)  # another stands at the head now, maybe with an earlier order
         self.left(record)
 
     def left(self, record: PodRecord) -> None:

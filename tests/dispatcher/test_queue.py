@@ -225,3 +225,20 @@ def test_a_thousand_shapes_wake_each_after_its_own_decision() -> None:
     brain.wait(1)
     brain.machine.shards.credits(1, 1000)
     assert len(brain.units()) == 100
+
+
+def test_a_shape_is_found_by_the_head_that_an_abandoned_one_leaves() -> None:
+    """One comes back to the line with an order of the front; the front's own head vanishes."""
+    brain = Brain()
+    brain.pods(3)
+    brain.shard(credits_=3)
+    brain.dispatch()
+    brain.hand_back("p0")
+    brain.machine.shards.credits(1, 1)
+    assert brain.units() == ["p0"]
+    brain.hand_back("p1")
+    brain.unplaceable("p0", at=5)
+    brain.event(at=6)
+    brain.wait(1)
+    brain.delete("p1", leaving=True)
+    brain.machine.validate()
