@@ -141,4 +141,4 @@ def test_a_unit_that_fits_no_node_is_not_asked_about() -> None:
     shard = shard_with(node(1, cpu_milli=500))
     assert ask(shard, asked_unit("a")) == []
     (told,) = answers(shard).unplaceable
-    assert told.diagnosis.message == "0/1 nodes are available: 1 Insufficient cpu."
+    assert told.diagnosis.message.startswith("0/1 nodes are available: 1 Insufficient cpu. ")
