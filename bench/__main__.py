@@ -13,6 +13,7 @@ from stretto.model.errors import OperatorError
 
 BENCHMARKS = {
     "decide": "one shard's decisions, in process",
+    "upstream": "the same decisions by kube-scheduler's own code here, and its published floors",
     "ledger": "reservations of one client at one server",
     "pipeline": "all roles as processes; the API server is replaced by the simulator",
     "side-by-side": "the same pods on a real kube-apiserver: kube-scheduler, Stretto, the floor",

@@ -7,6 +7,7 @@
 //	oracle -plugins      print the default plugin list of the linked version
 //	oracle -configs      read one KubeSchedulerConfiguration (JSON) per line
 //	                     and print what upstream makes of it
+//	oracle -time         print how long the decisions of each world take
 //	oracle -apiserver    print every world with its objects validated and
 //	                     defaulted by the apiserver's own code, do not schedule
 package main
@@ -39,6 +40,7 @@ func main() {
 	var (
 		showPlugins = flag.Bool("plugins", false, "print the default plugins as JSON and exit")
 		apiserver   = flag.Bool("apiserver", false, "only validate and default the objects of each world")
+		timing      = flag.Bool("time", false, "print how long the decisions of each world take")
 		configs     = flag.Bool("configs", false, "read configurations instead of worlds")
 		embed       = flag.Bool("embed", false, "repeat the world in each answer line")
 		normalise   = flag.Bool("normalise", false, "run -apiserver on each world before scheduling it")
@@ -79,6 +81,17 @@ func main() {
 			count++
 			if *configs {
 				if err := enc.Encode(readConfig(bytes.TrimSpace(line))); err != nil {
+					fatal(err)
+				}
+				out.Flush()
+				continue
+			}
+			if *timing {
+				w, err := parseWorld(line)
+				if err != nil {
+					fatal(err)
+				}
+				if err := enc.Encode(timeWorld(w)); err != nil {
 					fatal(err)
 				}
 				out.Flush()
