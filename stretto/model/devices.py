@@ -34,7 +34,7 @@ class DeviceTaint(msgspec.Struct, frozen=True, gc=False, array_like=True):
     effect: str
 
 
-class CapacityRow(msgspec.Struct, frozen=True, array_like=True):
+class CapacityRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A capacity of a device and which amounts of it may be consumed."""
 
     name: str
@@ -48,7 +48,7 @@ class CapacityRow(msgspec.Struct, frozen=True, array_like=True):
     step: str | None = None
 
 
-class NodeChoice(msgspec.Struct, frozen=True, array_like=True):
+class NodeChoice(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """On which nodes something is: a name, a selector, or all. None of them: not known."""
 
     node_name: str = ""
@@ -56,7 +56,7 @@ class NodeChoice(msgspec.Struct, frozen=True, array_like=True):
     selector: tuple[NodeTerm, ...] | None = None
 
 
-class DeviceRow(msgspec.Struct, frozen=True, array_like=True):
+class DeviceRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A device of a slice."""
 
     name: str
@@ -76,7 +76,7 @@ class DeviceRow(msgspec.Struct, frozen=True, array_like=True):
     binding_failures: tuple[str, ...] = ()
 
 
-class SliceRow(msgspec.Struct, frozen=True, array_like=True):
+class SliceRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A slice of a pool."""
 
     name: str
@@ -95,7 +95,7 @@ class SliceRow(msgspec.Struct, frozen=True, array_like=True):
     """A device declares compatibility groups, which are alpha: the slice is not looked at."""
 
 
-class ClassRow(msgspec.Struct, frozen=True, array_like=True):
+class ClassRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A device class."""
 
     name: str
@@ -108,7 +108,7 @@ class ClassRow(msgspec.Struct, frozen=True, array_like=True):
     """JSON list, copied into allocations."""
 
 
-class Toleration(msgspec.Struct, frozen=True, array_like=True):
+class Toleration(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A toleration of device taints; ``seconds`` only travels into the allocation."""
 
     key: str = ""
@@ -118,7 +118,7 @@ class Toleration(msgspec.Struct, frozen=True, array_like=True):
     seconds: int | None = None
 
 
-class SubRequest(msgspec.Struct, frozen=True, array_like=True):
+class SubRequest(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An exact request, or one of several alternatives."""
 
     name: str
@@ -131,7 +131,7 @@ class SubRequest(msgspec.Struct, frozen=True, array_like=True):
     capacity: Texts = ()
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
+class Request(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A request: one exact form, or alternatives in order of preference."""
 
     name: str
@@ -139,7 +139,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     alternatives: tuple[SubRequest, ...] = ()
 
 
-class Constraint(msgspec.Struct, frozen=True, array_like=True):
+class Constraint(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Devices of these requests (all, if none is named) share a value of an attribute, or differ
     in it."""
 
@@ -148,7 +148,7 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True):
     distinct: bool = False
 
 
-class Result(msgspec.Struct, frozen=True, array_like=True):
+class Result(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A device that was allocated for a request."""
 
     request: str
@@ -164,7 +164,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class Allocation(msgspec.Struct, frozen=True, array_like=True):
+class Allocation(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a claim was given."""
 
     results: tuple[Result, ...] = ()
@@ -175,7 +175,7 @@ class Allocation(msgspec.Struct, frozen=True, array_like=True):
     """Chosen by the Binder and not yet written to the API server."""
 
 
-class DeviceCondition(msgspec.Struct, frozen=True, array_like=True):
+class DeviceCondition(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A condition that is True of an allocated device."""
 
     driver: str
@@ -184,7 +184,7 @@ class DeviceCondition(msgspec.Struct, frozen=True, array_like=True):
     type: str
 
 
-class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
+class ClaimRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A claim."""
 
     namespace: str
@@ -211,7 +211,7 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.namespace}/{self.name}"
 
 
-class TaintRuleRow(msgspec.Struct, frozen=True, array_like=True):
+class TaintRuleRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A taint that an administrator puts on devices; None: any."""
 
     name: str

@@ -42,6 +42,13 @@ VERSION = {
     "gitVersion": "v1.37.2+stretto-simulator",
     "platform": "linux/amd64",
 }
+DISCOVERED = {
+    "/apis/resource.k8s.io/v1": (
+        "deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates",
+        "resourceslices",
+    ),
+}  # fmt: skip
+"""Optional APIs that are served, by the path that lists their resources."""
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _STATUS_KEPT = frozenset({"nodes", "pods"})
 """Kinds whose status changes through their status subresource only."""
@@ -82,7 +89,7 @@ class ApiServer:
             return refusal.answer
 
     def _handle(self, request: Request) -> Answer:
-        if not request.path.startswith(("/api/", "/apis/")):
+        if not request.path.startswith(("/api/", "/apis/")) or request.path in DISCOVERED:
             return self._about(request)
         route = route_of(request.path)
         if route.kind.resource == "pods" and route.subresource not in ("", "status"):
@@ -98,6 +105,9 @@ class ApiServer:
             return Answer(200, encode(VERSION))
         if request.path in ("/healthz", "/livez", "/readyz"):
             return Answer(200, b"ok")
+        if request.path in DISCOVERED:
+            found = [{"name": name} for name in DISCOVERED[request.path]]
+            return Answer(200, encode({"kind": "APIResourceList", "resources": found}))
         raise no_such_path()
 
     def _on_collection(self, request: Request, route: Route) -> Answer:

@@ -18,6 +18,7 @@ _KINDS = {
     "daemonsets": "DaemonSet",
     "deployments": "Deployment",
     "deviceclasses": "DeviceClass",
+    "devicetaintrules": "DeviceTaintRule",
     "endpointslices": "EndpointSlice",
     "events": "Event",
     "jobs": "Job",
@@ -46,8 +47,9 @@ _KINDS = {
 
 
 CLUSTER_WIDE = frozenset({
-    "csidrivers", "csinodes", "deviceclasses", "namespaces", "nodes", "persistentvolumes",
-    "priorityclasses", "resourceslices", "runtimeclasses", "storageclasses", "volumeattachments",
+    "csidrivers", "csinodes", "deviceclasses", "devicetaintrules", "namespaces", "nodes",
+    "persistentvolumes", "priorityclasses", "resourceslices", "runtimeclasses", "storageclasses",
+    "volumeattachments",
 })  # fmt: skip
 """Resources that have no namespace."""
 

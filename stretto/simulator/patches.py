@@ -22,6 +22,7 @@ _MERGE_KEYS = {
     "ownerReferences": "uid",
     "podIPs": "ip",
     "ports": "containerPort",
+    "reservedFor": "uid",
     "resourceClaims": "name",
     "schedulingGates": "name",
     "topologySpreadConstraints": "topologyKey",

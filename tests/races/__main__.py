@@ -7,13 +7,13 @@ import argparse
 import sys
 import time
 
-from tests.races import neighbours, volumes
+from tests.races import devices, neighbours, volumes
 from tests.races.arena import SHARDS
 
 
 def main() -> int:
     """Print what each race came to."""
-    runs = {name: kind.run for kind in (neighbours, volumes) for name in kind.RACES}
+    runs = {name: kind.run for kind in (neighbours, volumes, devices) for name in kind.RACES}
     parser = argparse.ArgumentParser(prog="races", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10_000, help="of each kind")
     parser.add_argument("--seed", type=int, default=int(time.time()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from stretto.model.devices import DeviceRow
 from stretto.placement.devices.inventory import Device
 
@@ -20,6 +22,7 @@ class Selection:
 
     def __init__(self) -> None:
         self._contents: dict[tuple[object, ...], int] = {}
+        self._numbers = itertools.count()
         self._answers: dict[tuple[str, int], bool | str] = {}
 
     def content(self, driver: str, row: DeviceRow) -> int:
@@ -28,7 +31,12 @@ class Selection:
             driver, row.attributes, row.versions, row.capacity, row.allow_multiple, row.consumes,
             row.binds_to_node, row.binding_conditions, row.binding_failures,
         )  # fmt: skip
-        return self._contents.setdefault(key, len(self._contents))
+        known = self._contents.get(key)
+        if known is None:
+            if len(self._contents) >= _REMEMBERED:
+                self._contents.clear()  # numbers are not used again, so this costs work only
+            known = self._contents[key] = next(self._numbers)
+        return known
 
     def selects(self, expressions: tuple[str, ...], device: Device) -> int:
         """-1 when all expressions select the device, else the number of the first that does not.

@@ -7,6 +7,7 @@ A change of what is taken concerns the nodes that see the pool; answers for othe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -47,6 +48,7 @@ from stretto.snapshot.columns import Snapshot
 
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 _PROBLEMS = 256
+_CONTENTS = 1 << 16
 _KEY = ("devices",)
 
 
@@ -92,6 +94,7 @@ class DeviceWorld:
         self._by_pool: dict[PoolId, dict[str, Slice]] = {}
         self._views: dict[int, _RowView] = {}
         self._contents: dict[object, int] = {}
+        self._numbers = itertools.count()
         self._problems: dict[tuple[Wanted, ...], Problem] = {}
         self._terms: dict[tuple[NodeTerm, ...], list[Term]] = {}
         self._tentative: dict[tuple[bytes, int], list[list[tuple[str, Allocation]]]] = {}
@@ -327,7 +330,11 @@ class DeviceWorld:
             for device in each.devices
         )
         content = tuple(self._content(pool, row) for pool in pools)
-        number = self._contents.setdefault(content, len(self._contents))
+        number = self._contents.get(content)
+        if number is None:
+            if len(self._contents) >= _CONTENTS:
+                self._contents.clear()  # numbers are not used again, so this costs work only
+            number = self._contents[content] = next(self._numbers)
         return _RowView(pools, ids, number)
 
     def _content(self, pool: Pool, row: int) -> object:

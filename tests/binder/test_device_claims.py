@@ -1,0 +1,244 @@
+"""Claims to devices of reserved pods: promised, written, waited for, taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+
+from binder.bindings import Stage
+from binder.claim_bodies import allocation_body
+from stretto.model.devices import (
+    CLAIM,
+    SLICE,
+    Allocation,
+    ClaimRow,
+    ClassRow,
+    Request,
+    Result,
+    SubRequest,
+    decode_claim,
+)
+from stretto.model.unit import Cause, OutcomeKind
+from tests.binder.shells import PODS, Rig, delete, pod_manifest, simulated, until
+from tests.binder.test_claims import World as Claims
+
+API = "/apis/resource.k8s.io/v1"
+CLAIMS = f"{API}/namespaces/default/resourceclaims"
+DRIVER = "gpu.example.com"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+def claim(name: str, *, count: int = 1) -> dict[str, Any]:
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    return {
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+    }
+
+
+def slice_of(node: str, *devices: dict[str, Any]) -> dict[str, Any]:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": list(devices)}
+    return {"metadata": {"name": f"{node}-gpus"}, "spec": spec}
+
+
+class World(Claims):
+    """The simulated API server with a class, devices on n1 and one Binder on it."""
+
+    async def begin(self) -> None:
+        await self.create(f"{API}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {}})
+        await self.rig.open(clean=True)
+        self.rig.start()
+
+    async def devices(self, *devices: dict[str, Any]) -> None:
+        await self.create(f"{API}/resourceslices", slice_of("n1", *devices))
+        await self.seen(SLICE, "n1-gpus")
+
+    async def claim(self, name: str, **fields: Any) -> None:
+        await self.create(CLAIMS, claim(name, **fields))
+        await self.seen(CLAIM, f"default/{name}")
+
+    async def pod(self, name: str, *claims: str) -> str:
+        body = pod_manifest(name)
+        body["spec"]["resourceClaims"] = [{"name": c, "resourceClaimName": c} for c in claims]
+        return str((await self.create(PODS, body))["metadata"]["uid"])
+
+    async def status(self, name: str) -> dict[str, Any]:
+        return (await self.get(f"{CLAIMS}/{name}")).get("status") or {}
+
+    async def bound(self, uid: str) -> None:
+        assert (await self.ended(uid)).kind is OutcomeKind.BOUND
+
+    def logged(self, name: str) -> ClaimRow:
+        """The claim as the log has it."""
+        payload = self.rig.machine.cluster.snapshot.object_payload(CLAIM, f"default/{name}")
+        assert payload is not None
+        return decode_claim(payload)
+
+
+@contextlib.asynccontextmanager
+async def world():
+    async with simulated() as (cluster, client):
+        found = World(cluster, client)
+        await found.begin()
+        try:
+            yield found
+            found.rig.machine.validate()
+        finally:
+            await found.rig.stop()
+
+
+async def test_a_claim_gets_devices_finalizer_and_user_before_the_pod_is_bound():
+    async with world() as w:
+        await w.devices({"name": "a"}, {"name": "b"})
+        await w.claim("data", count=2)
+        uid = await w.pod("p", "data")
+        await w.propose("p", "n1")
+        await w.bound(uid)
+        found = await w.get(f"{CLAIMS}/data")
+        assert FINALIZER in found["metadata"]["finalizers"]
+        status = found["status"]
+        assert status["reservedFor"] == [{"resource": "pods", "name": "p", "uid": uid}]
+        devices = [result["device"] for result in status["allocation"]["devices"]["results"]]
+        assert devices == ["a", "b"]
+        (term,) = status["allocation"]["nodeSelector"]["nodeSelectorTerms"]
+        assert term["matchFields"][0]["values"] == ["n1"]
+        await until(lambda: not w.logged("data").allocation.pending, "the log has the API's word")
+
+
+async def test_a_claim_that_has_devices_gets_another_user():
+    async with world() as w:
+        await w.devices({"name": "a"})
+        await w.claim("shared")
+        first = await w.pod("p", "shared")
+        await w.propose("p", "n1")
+        await w.bound(first)
+        await until(lambda: not w.logged("shared").allocation.pending, "the watch shows it")
+        second = await w.pod("q", "shared")
+        await w.propose("q", "n1")
+        await w.bound(second)
+        users = (await w.status("shared"))["reservedFor"]
+        assert {user["uid"] for user in users} == {first, second}
+
+
+async def test_devices_that_a_commit_promises_are_no_longer_free():
+    async with world() as w:
+        await w.devices({"name": "a", "bindingConditions": ["Attached"],
+                         "bindingFailureConditions": ["Broken"]})  # fmt: skip
+        await w.claim("one")
+        await w.claim("two")
+        first = await w.pod("p", "one")
+        await w.pod("q", "two")
+        await w.propose("p", "n1")
+        await until(lambda: w.stage(first) is Stage.PREBIND, "the first waits for its device")
+        await w.propose("q", "n1")
+
+        def refused() -> bool:
+            return any(o.cause is Cause.DEVICES for o in w.outcomes())
+
+        await until(refused, "the second is refused")
+        assert w.logged("one").allocation.results[0].device == "a"
+
+
+async def test_a_device_that_is_attached_lets_the_pod_go_and_one_that_fails_is_given_back():
+    async with world() as w:
+        await w.devices({"name": "a", "bindingConditions": ["Attached"],
+                         "bindingFailureConditions": ["Broken"]})  # fmt: skip
+        await w.claim("data")
+        uid = await w.pod("p", "data")
+        await w.propose("p", "n1")
+        await written(w, "data")
+        await say(w, "data", "Broken")
+        outcome = await w.ended(uid)
+        assert outcome.kind is OutcomeKind.FAILED
+        assert "a device cannot be attached: gpu.example.com/n1/a has Broken" in outcome.detail
+        status = await w.status("data")
+        assert not status.get("allocation")
+        assert not status.get("reservedFor")
+
+        await w.change(f"{CLAIMS}/data/status", {"status": {"devices": None}})
+        await until(lambda: w.logged("data").allocation is None, "the claim is free again")
+        other = await w.pod("q", "data")
+        await w.propose("q", "n1")
+        await written(w, "data")
+        assert w.stage(other) is Stage.PREBIND
+        await say(w, "data", "Attached")
+        await w.bound(other)
+
+
+async def written(w: World, name: str) -> None:
+    while not (await w.status(name)).get("allocation"):
+        await asyncio.sleep(0.01)
+
+
+async def say(w: World, name: str, condition: str) -> None:
+    """The driver's word on the device."""
+    found = {"driver": DRIVER, "pool": "n1", "device": "a",
+             "conditions": [{"type": condition, "status": "True"}]}  # fmt: skip
+    await w.change(f"{CLAIMS}/{name}/status", {"status": {"devices": [found]}})
+
+
+async def test_a_pod_that_is_deleted_in_between_gives_its_devices_back():
+    async with world() as w:
+        await w.devices({"name": "a", "bindingConditions": ["Attached"]})
+        await w.claim("data")
+        uid = await w.pod("p", "data")
+        await w.propose("p", "n1")
+        await written(w, "data")
+        await delete(w.client, "p")
+        binding = w.rig.machine.withdraw(uid)
+        assert binding is None, "what was written is taken back first"
+        w.rig.prebinder.seen()
+        assert (await w.ended(uid)).kind is OutcomeKind.GONE
+        while (await w.status("data")).get("allocation"):
+            await asyncio.sleep(0.01)
+        await until(lambda: w.logged("data").allocation is None, "the claim is free again")
+
+
+async def test_a_binder_that_starts_in_between_finds_the_claim_and_goes_on_with_it():
+    async with world() as w:
+        await w.devices({"name": "a", "bindingConditions": ["Attached"]})
+        await w.claim("data")
+        await w.pod("p", "data")
+        await w.propose("p", "n1")
+        await written(w, "data")
+        await w.rig.stop()
+        w.rig = Rig(w.client, epoch=2, store=w.rig.ledger.twin.store)
+        await w.rig.open(clean=False)
+        w.rig.start()
+        await until(lambda: not w.rig.machine.open, "the pod is free to be decided again")
+        allocation = w.logged("data").allocation
+        assert allocation is not None
+        assert not allocation.pending
+        shape = (await w.rig.proposal("p", "n1")).shapes[0]
+        assert w.rig.machine.kernel.filter(shape).tolist() == [True, False]
+        assert w.rig.machine.kernel.diagnose(shape).nodes == 2
+
+
+def test_configuration_of_classes_and_claims_is_copied_for_the_requests_it_concerns():
+    forms = (SubRequest("big", "gpu"), SubRequest("small", "gpu"))
+    requests = (Request("a", SubRequest("a", "gpu")), Request("b", alternatives=forms))
+    config = msgspec.json.encode(
+        [
+            {"requests": ["b"], "opaque": {"driver": DRIVER, "parameters": {"x": 1}}},
+            {"requests": ["b/big"], "opaque": {"driver": DRIVER, "parameters": {"x": 2}}},
+        ]
+    )
+    claim_row = ClaimRow("ns", "c", "u", requests, config=config)
+    of_class = msgspec.json.encode([{"opaque": {"driver": DRIVER, "parameters": {"y": 1}}}])
+    results = (Result("a", DRIVER, "p", "d0"), Result("b/small", DRIVER, "p", "d1", admin=True))
+    body = allocation_body(
+        Allocation(results), claim_row, classes=[ClassRow("gpu", config=of_class)], now="now"
+    )
+    assert body["devices"]["config"] == [
+        {"opaque": {"driver": DRIVER, "parameters": {"y": 1}}, "source": "FromClass"},
+        {
+            "requests": ["b"],
+            "opaque": {"driver": DRIVER, "parameters": {"x": 1}},
+            "source": "FromClaim",
+        },
+    ]
+    assert [r.get("adminAccess", False) for r in body["devices"]["results"]] == [False, True]
