@@ -214,7 +214,7 @@ class _Pods:
             }
             if not covers:
                 continue
-            covered = np.isin(self._which, list(covers))
+            covered = np.isin(self._which, list(covers)) & ~found
             for uid in budget.disrupted:
                 covered &= self._uids != np.void(uid_key(uid))
             before: Int64s = np.cumsum(covered) - covered

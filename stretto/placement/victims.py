@@ -163,7 +163,12 @@ def _reprieve(
 
 
 def violations(pods: Iterable[Victim], budgets: Sequence[BudgetRow]) -> set[str]:
-    """Uids of those that would violate a budget if all left in this order."""
+    """Uids of those that would violate a budget if all left in this order.
+
+    A pod that violates one budget is not counted against those after it (kube-scheduler 1.37,
+    FilterVictimsWithPDBViolation). Upstream takes budgets in the random order of a map; here they
+    come in the order of their names.
+    """
     left = [budget.allowed for budget in budgets]
     found = set()
     for pod in pods:
@@ -172,4 +177,5 @@ def violations(pods: Iterable[Victim], budgets: Sequence[BudgetRow]) -> set[str]
                 left[i] -= 1
                 if left[i] < 0:
                     found.add(pod.record.uid)
+                    break
     return found

@@ -89,8 +89,8 @@ def encode_budget(row: BudgetRow) -> bytes:
 
 
 def budgets(payloads: Mapping[str, bytes]) -> list[BudgetRow]:
-    """Read the payloads of PodDisruptionBudget objects."""
-    return [_decoder.decode(payload) for payload in payloads.values()]
+    """Read the payloads of PodDisruptionBudget objects; in the order of their names."""
+    return [_decoder.decode(payload) for _, payload in sorted(payloads.items())]
 
 
 def budget_object(budget: PodDisruptionBudget, *, uid_of: Callable[[str, str], str]) -> ObjectRow:

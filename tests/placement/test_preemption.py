@@ -258,6 +258,20 @@ def test_budgets_decide_who_comes_back_first_and_which_node_is_taken():
     assert world.victims(high, 0) == ["guarded"], "evicted already: it violates nothing"
 
 
+def test_a_pod_that_violates_one_budget_is_not_counted_against_the_next():
+    world = World(nodes=1, cpu=3000)
+    for uid, app, tier in (("both", "a", "x"), ("second", "b", "x"), ("third", "b", "x")):
+        shape = pod(1000, app=app)
+        labels = (("app", app), ("tier", tier))
+        world.bind(uid, msgspec.structs.replace(shape, labels=labels), 0, start=len(uid))
+    for name, key, value, allowed in (("1", "app", "a", 0), ("2", "tier", "x", 1)):
+        row = BudgetRow("default", (Requirement(key, "In", (value,)),), allowed)
+        world.delta.objects.append(ObjectRow(BUDGET, f"default/{name}", payload=encode_budget(row)))
+    world.flush()
+    (candidate,) = world.post_filter(pod(3000, priority=9)).candidates
+    assert candidate.pdb_violations == 2
+
+
 def test_who_may_not_preempt_is_told_so():
     world = World(nodes=1, cpu=1000)
     world.bind("v", pod(1000), 0, flags=LEAVING | PREEMPTED)
