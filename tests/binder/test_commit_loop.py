@@ -55,6 +55,27 @@ async def test_a_proposal_ends_as_a_bound_pod(rig: Rig) -> None:
     rig.machine.validate()
 
 
+async def test_a_bind_that_was_put_off_is_not_sent_to_a_node_that_left_meanwhile(
+    running: Running,
+) -> None:
+    """The API server would bind to a name that no node has."""
+    rig, cluster = running.rig, running.cluster
+    await create(rig.client, "p")
+    incoming = await rig.proposal("p", "n1")
+    rule = cluster.faults.add(
+        Effect.THROTTLE, method="POST", resource="pods/binding", retry_after_s=1
+    )
+    rig.commits.propose([incoming])
+    await until(lambda: rule.struck > 0, "the bind was put off")
+    await rig.client.delete("/api/v1/nodes/n1")
+    await until(lambda: not rig.machine.cluster.node_uid_of("n1"), "the node's end was seen")
+    cluster.faults.remove(rule)
+    await until(lambda: not rig.machine.bindings, "freed")
+    assert not (await pod_of(rig.client, "p"))["spec"].get("nodeName")
+    await until(lambda: rig.commits.idle, "written")
+    assert rig.ledger.twin.entries() == []
+
+
 async def test_only_what_was_lost_to_something_counts_as_a_conflict(rig: Rig) -> None:
     """Held and superseded proposals have no cause: their pods are in somebody's hands."""
     await create(rig.client, "p")

@@ -8,6 +8,7 @@ import pathlib
 import pytest
 
 from stretto.audit.checker import check, read_history
+from stretto.simulator.faults import Effect
 from tests.binder.shells import create
 from tests.binder.whole import Role, Whole, eventually, whole
 
@@ -54,5 +55,45 @@ async def test_a_standby_takes_over_what_was_left_in_order(
         await world.recorder.caught_up()
         for running in reversed(world.roles):
             await running.stop()
+    findings = check(read_history(tmp_path))
+    assert findings.verdict == "held", findings.text()
+
+
+async def test_a_standby_whose_watch_lags_does_not_open_before_it_has_caught_up(
+    tmp_path: pathlib.Path,
+) -> None:
+    """What it does not know to be bound it would take for free room."""
+    async with whole(tmp_path) as world:
+        leader = (await with_standbys(world))["binder"]
+        standby = world.roles[1]
+        faults = world.cluster.faults
+        rule = faults.add(Effect.THROTTLE, method="POST", resource="pods/binding", retry_after_s=1)
+        binding = asyncio.create_task(bind_more(world, first=0))
+
+        async def put_off() -> bool:
+            return rule.struck >= PODS
+
+        await eventually(put_off, "every bind was put off")
+        faults.hold("pods")
+        faults.remove(rule)
+        await binding
+        before = await world.leads("binder")
+        stopping = asyncio.create_task(leader.stop())
+
+        async def succeeded() -> bool:
+            return await world.leads("binder") != before
+
+        await eventually(succeeded, "the standby has the Lease", timeout_s=15)
+        await asyncio.sleep(1.0)
+        assert not standby.ready.is_set()
+        world.cluster.release_watches()
+        async with asyncio.timeout(15):
+            await standby.ready.wait()
+            await stopping
+        await bind_more(world, first=PODS)
+        await world.recorder.caught_up()
+        for running in reversed(world.roles):
+            if not running.task.done():
+                await running.stop()
     findings = check(read_history(tmp_path))
     assert findings.verdict == "held", findings.text()

@@ -33,6 +33,18 @@ async def test_a_unit_is_reserved_whole_or_not_at_all(ledger: Ledger) -> None:
     assert (await ledger.node_sums())["n2"] == {}
 
 
+async def test_room_is_taken_to_the_last_piece_and_not_one_more(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_nodes([node("n1", cpu=1000, foreign={"cpu": 3})])
+    assert await ledger.reserve([unit("u1", "n1", cpu=998)]) == [
+        ReserveReply(ReserveKind.NO_FIT, "n1", "cpu")
+    ]
+    assert await ledger.reserve([unit("u2", "n1", cpu=997)]) == [GRANTED]
+    assert await ledger.reserve([unit("u3", "n1", cpu=1)]) == [
+        ReserveReply(ReserveKind.NO_FIT, "n1", "cpu")
+    ]
+
+
 async def test_later_units_of_a_call_see_earlier_grants(ledger: Ledger) -> None:
     await ledger.install(1)
     await ledger.set_nodes([node("n1", cpu=1000)])

@@ -1,0 +1,152 @@
+"""Faults that somebody might make by hand, and the tests that must notice each of them.
+
+A mutant replaces one piece of text that occurs exactly once in its file (a test sees to that), so
+that code which moves takes its mutant along or says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """One fault."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    """What is run against it; the first failure is what kills it."""
+
+
+LOSSES = "tests/ledger/test_losses.py"
+RESERVE = "tests/ledger/test_reserve.py"
+EQUAL = "tests/ledger/test_script_equals_twin.py"
+BINDS = "tests/binder/test_binds.py"
+OPENING = "tests/binder/test_opening.py"
+LOOP = "tests/binder/test_commit_loop.py"
+COMMITS = "tests/binder/test_commits.py"
+LEASE = "tests/kube/test_lease_rules.py"
+
+MUTANTS = (
+    # ------------------------------------------------------------------------------- skip epoch
+    Mutant(
+        "skip epoch (script)", "stretto/ledger/ledger.lua",
+        "if meta[1] ~= stamp then", "if not meta[1] then", (LOSSES,),
+    ),
+    Mutant(
+        "skip epoch (twin)", "stretto/ledger/twin.py",
+        'if meta.get("stamp") != self._stamp:', 'if not meta.get("stamp"):', (LOSSES, OPENING),
+    ),
+    Mutant(
+        "install by an older epoch", "stretto/ledger/ledger.lua",
+        "if epoch < previous then return {'fenced', meta[4]} end", "", (LOSSES,),
+    ),
+    Mutant(
+        "skip epoch (proposals)", "binder/commit.py",
+        "if incoming.binder_epoch != self.cluster.epoch:", "if False:", (COMMITS,),
+    ),
+    Mutant(
+        "act without the Lease", "stretto/kube/lease.py",
+        "and now < self._renewed_at + self.settings.renew_deadline_s",
+        "and self._renewed_at >= 0", (LEASE,),
+    ),
+    Mutant(
+        "valid from the answer on, not from the request", "stretto/kube/lease_keeper.py",
+        "self._machine.wrote(self._take(answer), started=started)",
+        "self._machine.wrote(self._take(answer), started=self._clock() + 0 * started)",
+        ("tests/kube/test_lease_keeper.py",),
+    ),
+    # ---------------------------------------------------------------------------- skip sequence
+    Mutant(
+        "skip sequence (script)", "stretto/ledger/ledger.lua",
+        "if seq ~= last + 1 then return {'gap', meta[2]} end", "", (LOSSES,),
+    ),
+    Mutant(
+        "a repeated number is done again", "stretto/ledger/ledger.lua",
+        "if seq == last then return {'ok', redis.call('HGET', META, 'reply')} end", "", (LOSSES,),
+    ),
+    Mutant(
+        "a server that was started again is trusted", "stretto/ledger/ledger.lua",
+        "local restarted = intact and (server == '' or meta[9] ~= server)",
+        "local restarted = false", ("tests/ledger/test_server.py",),
+    ),
+    # --------------------------------------------------------------------- drop resourceVersion
+    Mutant(
+        "drop resourceVersion", "stretto/kube/client.py",
+        "name=name, namespace=namespace, uid=uid, resource_version=str(resource_version)",
+        'name=name, namespace=namespace, uid=uid, resource_version=""',
+        ("tests/contract/test_binding.py", OPENING),
+    ),
+    Mutant(
+        "drop uid", "stretto/kube/client.py",
+        "name=name, namespace=namespace, uid=uid, resource_version=str(resource_version)",
+        'name=name, namespace=namespace, uid="", resource_version=str(resource_version)',
+        ("tests/contract/test_binding.py",),
+    ),
+    Mutant(
+        "a newer version without the ledger's word", "binder/bindings.py",
+        "return Action(ActionKind.REBASE, resource_version=answer.resource_version)",
+        "return self.rebased(answer.resource_version, accepted=True)", (BINDS, LOOP),
+    ),
+    # --------------------------------------------------------------------------------- < for <=
+    Mutant(
+        "< for <= (script)", "stretto/ledger/ledger.lua",
+        "sum + node[at + 3] > node[at + 1] then", "sum + node[at + 3] >= node[at + 1] then",
+        (RESERVE,),
+    ),
+    Mutant(
+        "one too many (script)", "stretto/ledger/ledger.lua",
+        "sum + node[at + 3] > node[at + 1] then", "sum + node[at + 3] > node[at + 1] + 1 then",
+        (RESERVE, EQUAL),
+    ),
+    Mutant(
+        "foreign pods take no room", "stretto/ledger/ledger.lua",
+        "sum + node[at + 3] > node[at + 1] then", "sum > node[at + 1] then", (RESERVE,),
+    ),
+    # ------------------------------------------------------------------------- free before fence
+    Mutant(
+        "free before fence", "binder/bindings.py",
+        "return Action(ActionKind.FENCE, resource_version=answer.resource_version)",
+        "return self.fenced(answer.resource_version)", (BINDS, LOOP),
+    ),
+    Mutant(
+        "free before fence (successor)", "binder/recovery.py",
+        "        await self._fence(suspects)\n", "        del suspects\n", (OPENING,),
+    ),
+    Mutant(
+        "a missing Lease proves that nothing is in flight", "binder/recovery.py",
+        "    if tenure.clean:\n", "    if tenure.clean or tenure.first:\n", (OPENING,),
+    ),
+    Mutant(
+        "an unknown answer counts as refused", "binder/bindings.py",
+        "        self.unsure = True\n", "        self.unsure = False\n", (BINDS, LOOP),
+    ),
+    Mutant(
+        "a proxy's 404 counts as the pod's", "stretto/kube/answers.py",
+        'response.status == 404 and status is not None and status.reason == "NotFound"',
+        "response.status == 404", ("tests/kube/test_bind_answers.py",),
+    ),
+    # ------------------------------------------------------------------------------------ the rest
+    Mutant(
+        "a bind to a node that has gone", "binder/executor.py",
+        "if reservation.node_uid not in self._machine.cluster.nodes and not binding.unsure:",
+        "if False:", (LOOP, "tests/binder/test_any_order.py"),
+    ),
+    Mutant(
+        "the verdict before its step of the log", "binder/committer.py",
+        'then binds: in this order."""\n        self.publish()\n',
+        'then binds: in this order."""\n', (LOOP,),
+    ),
+    Mutant(
+        "drift is not looked for", "binder/auditor.py",
+        "    wrong = {}\n", "    return {}\n    wrong = {}\n", ("tests/binder/test_audit.py",),
+    ),
+    Mutant(
+        "a standby opens on what it happens to know", "binder/watches.py",
+        "            *(reflector.confirm() for reflector in self._reflectors()),\n", "",
+        ("tests/binder/test_takeover.py",),
+    ),
+)  # fmt: skip
