@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from stretto.model.devices import CLAIM, decode_claim
 from stretto.model.groups import LEGACY_API, POD_GROUP, GroupRow, decode_group
 from stretto.model.shape import Shape
 from stretto.placement.events import ASSIGNED_POD, NODE, Action, ClusterEvent
@@ -37,6 +38,8 @@ class EventSource:
         self._objects: set[tuple[str, str]] = set()
         self._nominated: dict[str, int] = {}
         """Nominated pods: uid → shape number."""
+        self._allocated: set[str] = set()
+        """ResourceClaims that have devices."""
         self._group_nodes = GroupRows()
         """Members of pod groups by node number."""
         self._groups: dict[str, GroupRow] = {}
@@ -172,12 +175,29 @@ class EventSource:
 
     def _object_event(self, item: ObjectRow) -> ClusterEvent:
         name = item.kind, item.key
+        action = Action.DELETE
         if item.removed:
             self._objects.discard(name)
-            return ClusterEvent(item.kind, Action.DELETE)
-        known = name in self._objects
-        self._objects.add(name)
-        return ClusterEvent(item.kind, Action.UPDATE if known else Action.ADD)
+        else:
+            action = Action.UPDATE if name in self._objects else Action.ADD
+            self._objects.add(name)
+        released = item.kind == CLAIM and self._releases(item)
+        return ClusterEvent(item.kind, action, key=item.key, released=released)
+
+    def _releases(self, item: ObjectRow) -> bool:
+        """Whether a claim gives devices back. Raises WireError when the payload is something
+        else."""
+        had = item.key in self._allocated
+        self._allocated.discard(item.key)
+        if item.removed:
+            return had
+        try:
+            allocated = decode_claim(item.payload).allocation is not None
+        except msgspec.MsgspecError as error:
+            raise WireError(f"ObjectRow.payload of {item.kind} {item.key}: {error}") from None
+        if allocated:
+            self._allocated.add(item.key)
+        return had and not allocated
 
 
 def _node_events(

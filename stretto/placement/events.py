@@ -55,6 +55,10 @@ class ClusterEvent:
     new_pod: Shape | None = None
     old_node: NodeRow | None = None
     new_node: NodeRow | None = None
+    key: str = ""
+    """Of an object: its key in the log."""
+    released: bool = False
+    """Of a ResourceClaim: it was allocated before, and is not or is gone."""
     text: str = ""
     """The label, where it does not follow from the rest."""
 

@@ -6,6 +6,8 @@ are not looked at: without them a hint says yes more often, never less.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stretto.model.shape import HostPort, Shape
 from stretto.placement.events import ClusterEvent
 from stretto.placement.framework import Gates
@@ -55,12 +57,17 @@ def labels_admit(shape: Shape, event: ClusterEvent) -> bool:
     """
     assert event.new_node is not None
     nodes = [event.new_node] if event.old_node is None else [event.new_node, event.old_node]
+    matched = affinity_admits(shape, nodes)
+    return matched[0] and not any(matched[1:])
+
+
+def affinity_admits(shape: Shape, nodes: Sequence[NodeRow]) -> list[bool]:
+    """Whether the shape's node selector and required node affinity admit each of some nodes."""
     snapshot = Snapshot()
     changes = [NodeChange(i + 1, _bare(node)) for i, node in enumerate(nodes)]
     snapshot.apply(Delta(epoch=1, sequence=1, nodes=changes))
     filters = NodeAffinityFilter(shape, snapshot=snapshot, added=AddedAffinity())
-    matched = [filters.passes_row(row) for row in range(len(nodes))]
-    return matched[0] and not any(matched[1:])
+    return [filters.passes_row(row) for row in range(len(nodes))]
 
 
 def _bare(node: NodeRow) -> NodeRow:
@@ -108,12 +115,3 @@ def _clash(one: HostPort, other: HostPort) -> bool:
     if (one.protocol, one.port) != (other.protocol, other.port):
         return False
     return one.ip == other.ip or ANY_IP in (one.ip, other.ip)
-
-
-def same_namespace(shape: Shape, event: ClusterEvent) -> bool:
-    """The pod that came, left or changed its labels lives in the shape's namespace.
-
-    The first condition of podtopologyspread/plugin.go isSchedulableAfterAssignedPodChange.
-    """
-    pods = [pod for pod in (event.old_pod, event.new_pod) if pod is not None]
-    return all(pod.namespace == shape.namespace for pod in pods)

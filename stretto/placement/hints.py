@@ -18,10 +18,22 @@ from stretto.placement.hint_conditions import (
     allocatable_admits,
     frees_host_port,
     labels_admit,
-    same_namespace,
     scaled_down,
     taints_admit,
     uncordoned,
+)
+from stretto.placement.hint_objects import (
+    frees_or_own_device_claim,
+    held_volumes,
+    own_claim,
+    shared_volume,
+    uses_volumes,
+)
+from stretto.placement.hint_pods import (
+    affinity_meets_node,
+    affinity_meets_pod,
+    spread_counts_node,
+    spread_counts_pod,
 )
 
 Condition = Callable[[Shape, ClusterEvent], bool]
@@ -60,38 +72,45 @@ INTERESTS: dict[str, tuple[Interest, ...]] = {
         Interest(NODE, Action.ADD),
     ),
     "PodTopologySpread": (
-        Interest(ASSIGNED_POD, Action.ADD | Action.DELETE | Action.POD_LABEL, same_namespace),
-        Interest(NODE, Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT),
+        Interest(ASSIGNED_POD, Action.ADD | Action.DELETE | Action.POD_LABEL, spread_counts_pod),
+        Interest(
+            NODE,
+            Action.ADD | Action.DELETE | Action.NODE_LABEL | Action.NODE_TAINT,
+            spread_counts_node,
+        ),
     ),
     "InterPodAffinity": (
-        Interest(ASSIGNED_POD, Action.ADD | Action.DELETE | Action.POD_LABEL),
-        Interest(NODE, Action.ADD | Action.NODE_LABEL),
+        Interest(ASSIGNED_POD, Action.ADD | Action.DELETE | Action.POD_LABEL, affinity_meets_pod),
+        Interest(NODE, Action.ADD | Action.NODE_LABEL, affinity_meets_node),
         *_objects(ADD_UPDATE, "Namespace"),
     ),
     "VolumeBinding": (
         Interest(NODE, Action.ADD | Action.NODE_LABEL),
+        Interest("PersistentVolumeClaim", ADD_UPDATE, own_claim),
         *_objects(
-            ADD_UPDATE, "StorageClass", "PersistentVolumeClaim", "PersistentVolume", "CSINode",
-            "CSIDriver", "CSIStorageCapacity",
+            ADD_UPDATE, "StorageClass", "PersistentVolume", "CSINode", "CSIDriver",
+            "CSIStorageCapacity",
         ),
     ),
     "VolumeZone": (
         Interest(NODE, Action.ADD | Action.NODE_LABEL),
-        *_objects(ADD_UPDATE, "StorageClass", "PersistentVolumeClaim", "PersistentVolume"),
+        Interest("PersistentVolumeClaim", ADD_UPDATE, own_claim),
+        *_objects(ADD_UPDATE, "StorageClass", "PersistentVolume"),
     ),
     "NodeVolumeLimits": (
-        Interest(ASSIGNED_POD, Action.DELETE),
-        *_objects(ADD_UPDATE, "CSINode", "PersistentVolumeClaim"),
-        *_objects(Action.DELETE, "VolumeAttachment"),
+        Interest(ASSIGNED_POD, Action.DELETE, held_volumes),
+        Interest("PersistentVolumeClaim", ADD_UPDATE, own_claim),
+        Interest("VolumeAttachment", Action.DELETE, uses_volumes),
+        *_objects(ADD_UPDATE, "CSINode"),
     ),
     "VolumeRestrictions": (
-        Interest(ASSIGNED_POD, Action.DELETE),
+        Interest(ASSIGNED_POD, Action.DELETE, shared_volume),
         Interest(NODE, Action.ADD),
-        *_objects(Action.ADD, "PersistentVolumeClaim"),
+        Interest("PersistentVolumeClaim", Action.ADD, own_claim),
     ),
     "DynamicResources": (
-        Interest(NODE, Action.ADD | Action.NODE_LABEL),
-        *_objects(ANY, "ResourceClaim"),
+        Interest(NODE, Action.ADD | Action.NODE_LABEL | Action.NODE_ALLOCATABLE),
+        Interest("ResourceClaim", ANY, frees_or_own_device_claim),
         *_objects(ANY, "DeviceTaintRule"),
         *_objects(ADD_UPDATE, "DeviceClass", "ResourceSlice"),
     ),

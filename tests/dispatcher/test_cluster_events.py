@@ -7,6 +7,7 @@ import pytest
 from dispatcher.cluster_events import EventSource
 from dispatcher.pods import State
 from dispatcher.wakeups import KEPT_STEPS
+from stretto.model.devices import Allocation, ClaimRow, encode_row
 from stretto.model.shape import Shape
 from stretto.model.unit import Version
 from stretto.placement.events import NODE, Action, ClusterEvent
@@ -224,6 +225,21 @@ def test_unhelpful_events_during_the_decision_do_not_bring_it_back() -> None:
         brain.event(event, at=version)
     brain.unplaceable("a", at=5)
     assert brain.state("a") is State.UNSCHEDULABLE
+
+
+def test_a_claim_that_loses_its_devices_or_goes_with_them_releases_them(
+    source: EventSource,
+) -> None:
+    free, held = (encode_row(ClaimRow("ns", "c", "u", allocation=a)) for a in (None, Allocation()))
+
+    def released(payload: bytes, *, removed: bool = False) -> bool:
+        row = ObjectRow("ResourceClaim", "ns/c", payload=payload, removed=removed)
+        (event,) = source.events(Delta(objects=[row]))
+        assert event.key == "ns/c"
+        return event.released
+
+    assert [released(free), released(held), released(held), released(free)] == [0, 0, 0, 1]
+    assert [released(b"", removed=True), released(held), released(b"", removed=True)] == [0, 0, 1]
 
 
 def test_a_decision_older_than_the_kept_steps_may_have_missed_anything() -> None:

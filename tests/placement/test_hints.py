@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from stretto.model.shape import HostPort, NodeTerm, Requirement, Shape, Toleration
+from stretto.model.shape import (
+    Claim,
+    ClaimRef,
+    Disk,
+    HostPort,
+    NodeTerm,
+    PodTerm,
+    Requirement,
+    Shape,
+    SpreadConstraint,
+    Toleration,
+)
 from stretto.placement.events import ANYTHING, ASSIGNED_POD, NODE, Action, ClusterEvent
 from stretto.placement.hints import INTERESTS, interests_of, may_help
 from stretto.placement.registry import POINTS
@@ -55,12 +66,33 @@ def changed(action: Action, old: NodeRow, new: NodeRow) -> ClusterEvent:
     return ClusterEvent(NODE, action, old_node=old, new_node=new)
 
 
-def removed() -> ClusterEvent:
-    return ClusterEvent(NODE, Action.DELETE, old_node=node())
+def removed(**fields: Any) -> ClusterEvent:
+    return ClusterEvent(NODE, Action.DELETE, old_node=node(**fields))
 
 
-def thing(kind: str, action: Action) -> ClusterEvent:
-    return ClusterEvent(kind, action)
+def thing(kind: str, action: Action, key: str = "", *, released: bool = False) -> ClusterEvent:
+    return ClusterEvent(kind, action, key=key, released=released)
+
+
+def labelled(app: str, **fields: Any) -> Shape:
+    return pod(labels=(("app", app),) if app else (), label_keys=("app",), **fields)
+
+
+def becomes(old: Shape, new: Shape) -> ClusterEvent:
+    return ClusterEvent(ASSIGNED_POD, Action.POD_LABEL, old_pod=old, new_pod=new)
+
+
+def app_is(app: str) -> tuple[Requirement, ...]:
+    return (Requirement("app", "In", (app,)),)
+
+
+def spreads(*keys: str, hard: bool = True, **fields: Any) -> Shape:
+    constraints = (SpreadConstraint(1, key, hard=hard, selector=app_is("web")) for key in keys)
+    return pod(spread=tuple(constraints), **fields)
+
+
+def term(app: str, key: str = "zone", **fields: Any) -> PodTerm:
+    return PodTerm(key, fields.pop("namespaces", ("default",)), selector=app_is(app), **fields)
 
 
 ALLOCATABLE, LABEL = Action.NODE_ALLOCATABLE, Action.NODE_LABEL
@@ -78,6 +110,32 @@ UDP = pod(host_ports=(HostPort("UDP", "0.0.0.0", 80),))
 BIG = (("cpu", 2000), ("memory", 100), ("pods", 10))
 MORE_MEMORY = (("cpu", 1000), ("memory", 200), ("pods", 10))
 MORE_PODS = (("cpu", 1000), ("memory", 100), ("pods", 11))
+
+WEB, DB, NONE = labelled("web"), labelled("db"), labelled("")
+FAR_WEB = labelled("web", namespace="other")
+SPREAD, TWO_KEYS, SOFT_SPREAD = (
+    spreads("zone"),
+    spreads("zone", "rack"),
+    spreads("zone", hard=False),
+)
+IN_RACK = node(labels=(("rack", "r"), ("zone", "a")))
+AND_MORE = node(labels=(("more", ""), ("zone", "a")))
+NEAR = labelled("", affinity=(term("web"),))
+NEAR_BOTH = pod(affinity=(term("web"), term("db")))
+NEAR_SELF = labelled("web", affinity=(term("web"),))
+NEAR_ALL = pod(affinity=(term("web", namespaces=(), namespace_selector=()),))
+NEAR_SOME = pod(affinity=(term("web", namespaces=(), namespace_selector=app_is("x")),))
+APART = pod(anti_affinity=(term("web"),))
+APART_SOME = pod(
+    anti_affinity=(term("web"), term("db", namespaces=(), namespace_selector=app_is("x")))
+)
+HATES_WEB = labelled("db", anti_affinity=(term("web"),))
+MINE, OTHERS = "default/mine", "default/others"
+CLAIMS = pod(claims=(Claim("mine"),))
+CLAIMS_THERE = pod(claims=(Claim("mine"),), namespace="other")
+DISK = pod(disks=(Disk("gcePersistentDisk", ("d",)),))
+OTHER_DISK = pod(disks=(Disk("gcePersistentDisk", ("e",)),))
+DEVICES = pod(device_claims=(ClaimRef("mine"),))
 
 ROWS: list[tuple[str, Shape, ClusterEvent, bool]] = [
     ("NodeResourcesFit", CPU, left(), True),
@@ -136,59 +194,139 @@ ROWS: list[tuple[str, Shape, ClusterEvent, bool]] = [
     ("NodePorts", PORT, left(), False),
     ("NodePorts", PORT, added(), True),
     ("NodePorts", PORT, changed(ALLOCATABLE, node(), node(allocatable=BIG)), False),
-    ("PodTopologySpread", pod(), came(), True),
-    ("PodTopologySpread", pod(), came(pod(namespace="other")), False),
-    ("PodTopologySpread", pod(), left(), True),
-    ("PodTopologySpread", pod(), left(pod(namespace="other")), False),
-    ("PodTopologySpread", pod(), relabelled(), True),
-    ("PodTopologySpread", pod(), relabelled(namespace="other"), False),
+    ("PodTopologySpread", SPREAD, came(WEB), True),
+    ("PodTopologySpread", SPREAD, came(DB), False),
+    ("PodTopologySpread", SPREAD, came(FAR_WEB), False),
+    ("PodTopologySpread", SPREAD, came(), True),  # its shape does not keep the label
+    ("PodTopologySpread", SOFT_SPREAD, came(WEB), False),
+    ("PodTopologySpread", SPREAD, left(WEB), True),
+    ("PodTopologySpread", SPREAD, left(DB), False),
+    ("PodTopologySpread", SPREAD, left(FAR_WEB), False),
+    ("PodTopologySpread", SPREAD, becomes(WEB, DB), True),
+    ("PodTopologySpread", SPREAD, becomes(NONE, WEB), True),
+    ("PodTopologySpread", SPREAD, becomes(DB, NONE), False),
+    ("PodTopologySpread", pod(), came(DB), True),  # default constraints
+    ("PodTopologySpread", pod(), left(FAR_WEB), False),
     ("PodTopologySpread", pod(), added(), True),
-    ("PodTopologySpread", pod(), removed(), True),
-    ("PodTopologySpread", pod(), changed(LABEL, IN_A, IN_B), True),
-    ("PodTopologySpread", pod(), changed(TAINTED, node(), node(taints=(TAINT,))), True),
-    ("PodTopologySpread", pod(), changed(ALLOCATABLE, node(), node(allocatable=BIG)), False),
-    ("InterPodAffinity", pod(), came(), True),
-    ("InterPodAffinity", pod(), left(pod(namespace="other")), True),
-    ("InterPodAffinity", pod(), relabelled(), True),
+    ("PodTopologySpread", SPREAD, added(labels=(("zone", "a"),)), True),
+    ("PodTopologySpread", SPREAD, added(), False),
+    ("PodTopologySpread", TWO_KEYS, added(labels=(("zone", "a"),)), False),
+    ("PodTopologySpread", SPREAD, removed(), False),
+    ("PodTopologySpread", SPREAD, removed(labels=(("zone", "a"),)), True),
+    ("PodTopologySpread", SPREAD, changed(LABEL, IN_A, IN_B), True),
+    ("PodTopologySpread", SPREAD, changed(LABEL, node(), IN_B), True),
+    ("PodTopologySpread", SPREAD, changed(LABEL, IN_A, node()), True),
+    ("PodTopologySpread", SPREAD, changed(LABEL, IN_A, AND_MORE), False),
+    ("PodTopologySpread", TWO_KEYS, changed(LABEL, IN_A, IN_B), False),
+    ("PodTopologySpread", TWO_KEYS, changed(LABEL, IN_A, IN_RACK), True),
+    ("PodTopologySpread", spreads("zone", node_selector=(("more", ""),)),
+     changed(LABEL, AND_MORE, IN_A), True),
+    ("PodTopologySpread", SPREAD, changed(TAINTED, IN_A, node(labels=IN_A.labels, taints=(TAINT,))),
+     True),
+    ("PodTopologySpread", SPREAD, changed(TAINTED, node(taints=(TAINT,)), node()), False),
+    ("PodTopologySpread", SPREAD, changed(TAINTED, IN_A, IN_A), False),
+    ("PodTopologySpread", SPREAD, changed(ALLOCATABLE, IN_A, IN_A), False),
+    ("InterPodAffinity", NEAR, came(WEB), True),
+    ("InterPodAffinity", NEAR, came(DB), False),
+    ("InterPodAffinity", NEAR, came(FAR_WEB), False),
+    ("InterPodAffinity", NEAR_ALL, came(FAR_WEB), True),
+    ("InterPodAffinity", NEAR_SOME, came(FAR_WEB), True),  # namespaces are not looked up
+    ("InterPodAffinity", NEAR_SOME, came(DB), False),
+    ("InterPodAffinity", NEAR_BOTH, came(WEB), False),  # one pod must match every term
+    ("InterPodAffinity", APART, came(WEB), False),
+    ("InterPodAffinity", pod(), came(WEB), False),
+    ("InterPodAffinity", NEAR, becomes(DB, WEB), True),
+    ("InterPodAffinity", NEAR, becomes(WEB, DB), False),
+    ("InterPodAffinity", NEAR, becomes(pod(), WEB), True),  # what it was is not known
+    ("InterPodAffinity", APART, becomes(WEB, DB), True),
+    ("InterPodAffinity", APART, becomes(DB, WEB), False),
+    ("InterPodAffinity", APART_SOME, becomes(WEB, DB), True),  # it may be in another namespace
+    ("InterPodAffinity", APART, left(WEB), True),
+    ("InterPodAffinity", APART, left(DB), False),
+    ("InterPodAffinity", APART, left(FAR_WEB), False),
+    ("InterPodAffinity", WEB, left(HATES_WEB), True),
+    ("InterPodAffinity", DB, left(HATES_WEB), False),
+    ("InterPodAffinity", NEAR, left(WEB), False),
+    ("InterPodAffinity", NEAR_SELF, left(WEB), True),  # it may be the first of its kind now
+    ("InterPodAffinity", NEAR, added(labels=(("zone", "a"),)), True),
+    ("InterPodAffinity", NEAR, added(), False),
+    ("InterPodAffinity", APART, added(), True),
     ("InterPodAffinity", pod(), added(), True),
-    ("InterPodAffinity", pod(), changed(LABEL, IN_A, IN_B), True),
-    ("InterPodAffinity", pod(), changed(TAINTED, node(), node(taints=(TAINT,))), False),
-    ("InterPodAffinity", pod(), removed(), False),
+    ("InterPodAffinity", NEAR, changed(LABEL, node(), IN_B), True),
+    ("InterPodAffinity", NEAR, changed(LABEL, IN_A, IN_B), True),
+    ("InterPodAffinity", NEAR, changed(LABEL, IN_A, node()), False),
+    ("InterPodAffinity", NEAR, changed(LABEL, IN_A, AND_MORE), False),
+    ("InterPodAffinity", APART, changed(LABEL, IN_A, IN_B), True),
+    ("InterPodAffinity", APART, changed(LABEL, IN_A, node()), True),
+    ("InterPodAffinity", APART, changed(LABEL, node(), IN_A), False),
+    ("InterPodAffinity", APART, changed(LABEL, IN_A, AND_MORE), False),
+    ("InterPodAffinity", pod(), changed(LABEL, IN_A, AND_MORE), True),  # others' terms
+    ("InterPodAffinity", NEAR, changed(TAINTED, node(), node(taints=(TAINT,))), False),
+    ("InterPodAffinity", NEAR, removed(), False),
+    ("InterPodAffinity", NEAR_SOME, thing("Namespace", UPDATE), True),
     *(
-        ("VolumeBinding", pod(), thing(kind, action), action is not DELETE)
+        ("VolumeBinding", CLAIMS, thing(kind, action), action is not DELETE)
         for kind in (
-            "StorageClass", "PersistentVolumeClaim", "PersistentVolume", "CSINode", "CSIDriver",
-            "CSIStorageCapacity",
+            "StorageClass", "PersistentVolume", "CSINode", "CSIDriver", "CSIStorageCapacity",
         )
         for action in (ADD, UPDATE, DELETE)
     ),
-    ("VolumeBinding", pod(), added(), True),
-    ("VolumeBinding", pod(), changed(LABEL, IN_A, IN_B), True),
-    ("VolumeBinding", pod(), left(), False),
-    ("VolumeZone", pod(), thing("StorageClass", ADD), True),
-    ("VolumeZone", pod(), thing("PersistentVolumeClaim", UPDATE), True),
-    ("VolumeZone", pod(), thing("PersistentVolume", ADD), True),
-    ("VolumeZone", pod(), thing("CSINode", ADD), False),
-    ("VolumeZone", pod(), added(), True),
-    ("VolumeZone", pod(), changed(LABEL, IN_A, IN_B), True),
-    ("NodeVolumeLimits", pod(), thing("CSINode", ADD), True),
-    ("NodeVolumeLimits", pod(), thing("CSINode", UPDATE), True),
-    ("NodeVolumeLimits", pod(), left(), True),
-    ("NodeVolumeLimits", pod(), thing("PersistentVolumeClaim", ADD), True),
-    ("NodeVolumeLimits", pod(), thing("VolumeAttachment", DELETE), True),
-    ("NodeVolumeLimits", pod(), thing("VolumeAttachment", ADD), False),
-    ("NodeVolumeLimits", pod(), added(), False),
-    ("VolumeRestrictions", pod(), left(), True),
-    ("VolumeRestrictions", pod(), added(), True),
-    ("VolumeRestrictions", pod(), thing("PersistentVolumeClaim", ADD), True),
-    ("VolumeRestrictions", pod(), thing("PersistentVolumeClaim", UPDATE), False),
-    ("DynamicResources", pod(), added(), True),
-    ("DynamicResources", pod(), changed(LABEL, IN_A, IN_B), True),
-    ("DynamicResources", pod(), thing("ResourceClaim", DELETE), True),
-    ("DynamicResources", pod(), thing("DeviceClass", UPDATE), True),
-    ("DynamicResources", pod(), thing("ResourceSlice", ADD), True),
-    ("DynamicResources", pod(), thing("DeviceTaintRule", DELETE), True),
-    ("DynamicResources", pod(), left(), False),
+    *(
+        row
+        for plugin, update in (
+            ("VolumeBinding", True), ("VolumeZone", True), ("NodeVolumeLimits", True),
+            ("VolumeRestrictions", False),
+        )
+        for row in (
+            (plugin, CLAIMS, thing("PersistentVolumeClaim", ADD, MINE), True),
+            (plugin, CLAIMS, thing("PersistentVolumeClaim", UPDATE, MINE), update),
+            (plugin, CLAIMS, thing("PersistentVolumeClaim", ADD, OTHERS), False),
+            (plugin, CLAIMS_THERE, thing("PersistentVolumeClaim", ADD, MINE), False),
+            (plugin, pod(), thing("PersistentVolumeClaim", ADD, MINE), False),
+            (plugin, CLAIMS, thing("PersistentVolumeClaim", DELETE, MINE), False),
+        )
+    ),
+    ("VolumeBinding", CLAIMS, added(), True),
+    ("VolumeBinding", CLAIMS, changed(LABEL, IN_A, IN_B), True),
+    ("VolumeBinding", CLAIMS, left(), False),
+    ("VolumeZone", CLAIMS, thing("StorageClass", ADD), True),
+    ("VolumeZone", CLAIMS, thing("PersistentVolume", ADD), True),
+    ("VolumeZone", CLAIMS, thing("PersistentVolume", UPDATE), True),
+    ("VolumeZone", CLAIMS, thing("CSINode", ADD), False),
+    ("VolumeZone", CLAIMS, added(), True),
+    ("VolumeZone", CLAIMS, changed(LABEL, IN_A, IN_B), True),
+    ("NodeVolumeLimits", CLAIMS, thing("CSINode", ADD), True),
+    ("NodeVolumeLimits", CLAIMS, thing("CSINode", UPDATE), True),
+    ("NodeVolumeLimits", CLAIMS, left(CLAIMS_THERE), True),
+    ("NodeVolumeLimits", CLAIMS, left(DISK), True),
+    ("NodeVolumeLimits", CLAIMS, left(), False),
+    ("NodeVolumeLimits", CLAIMS, thing("VolumeAttachment", DELETE), True),
+    ("NodeVolumeLimits", pod(), thing("VolumeAttachment", DELETE), False),
+    ("NodeVolumeLimits", CLAIMS, thing("VolumeAttachment", ADD), False),
+    ("NodeVolumeLimits", CLAIMS, added(), False),
+    ("VolumeRestrictions", CLAIMS, left(CLAIMS), True),
+    ("VolumeRestrictions", CLAIMS, left(CLAIMS_THERE), False),
+    ("VolumeRestrictions", CLAIMS, left(), False),
+    ("VolumeRestrictions", DISK, left(DISK), True),
+    ("VolumeRestrictions", DISK, left(OTHER_DISK), False),
+    ("VolumeRestrictions", CLAIMS, added(), True),
+    ("DynamicResources", DEVICES, added(), True),
+    ("DynamicResources", DEVICES, changed(LABEL, IN_A, IN_B), True),
+    ("DynamicResources", DEVICES, changed(ALLOCATABLE, node(), node(allocatable=BIG)), True),
+    ("DynamicResources", DEVICES, changed(TAINTED, node(), node(taints=(TAINT,))), False),
+    ("DynamicResources", DEVICES, thing("ResourceClaim", ADD, MINE), True),
+    ("DynamicResources", DEVICES, thing("ResourceClaim", UPDATE, MINE), True),
+    ("DynamicResources", DEVICES, thing("ResourceClaim", UPDATE, OTHERS), False),
+    ("DynamicResources", DEVICES, thing("ResourceClaim", UPDATE, OTHERS, released=True), True),
+    ("DynamicResources", DEVICES, thing("ResourceClaim", DELETE, OTHERS), False),
+    ("DynamicResources", DEVICES, thing("ResourceClaim", DELETE, OTHERS, released=True), True),
+    ("DynamicResources", DEVICES, thing("DeviceClass", UPDATE), True),
+    ("DynamicResources", DEVICES, thing("DeviceClass", DELETE), False),
+    ("DynamicResources", DEVICES, thing("ResourceSlice", ADD), True),
+    ("DynamicResources", DEVICES, thing("ResourceSlice", UPDATE), True),
+    ("DynamicResources", DEVICES, thing("ResourceSlice", DELETE), False),
+    ("DynamicResources", DEVICES, thing("DeviceTaintRule", DELETE), True),
+    ("DynamicResources", DEVICES, left(), False),
     ("NodeDeclaredFeatures", pod(), added(), True),
     ("NodeDeclaredFeatures", pod(), changed(FEATURE, node(), node()), True),
     ("NodeDeclaredFeatures", pod(), changed(LABEL, IN_A, IN_B), False),
