@@ -33,7 +33,7 @@ class Running(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def kube_scheduler(plane: ControlPlane, _: Path) -> AsyncIterator[Running]:
+async def kube_scheduler(plane: ControlPlane, _: Path, __: int) -> AsyncIterator[Running]:
     """Upstream's, with its default profile."""
     plane.start_scheduler()
     pid = plane.pid("kube-scheduler")
@@ -47,9 +47,9 @@ async def kube_scheduler(plane: ControlPlane, _: Path) -> AsyncIterator[Running]
 
 
 @contextlib.asynccontextmanager
-async def stretto(plane: ControlPlane, folder: Path) -> AsyncIterator[Running]:
-    """All roles of Stretto, two shards."""
-    async with Roles(folder, plane.kubeconfig, shards=2) as roles:
+async def stretto(plane: ControlPlane, folder: Path, shards: int) -> AsyncIterator[Running]:
+    """All roles of Stretto."""
+    async with Roles(folder, plane.kubeconfig, shards=shards) as roles:
 
         def check() -> None:
             if roles.restarts():
@@ -62,7 +62,7 @@ async def stretto(plane: ControlPlane, folder: Path) -> AsyncIterator[Running]:
 
 
 @contextlib.asynccontextmanager
-async def null_scheduler(plane: ControlPlane, _: Path) -> AsyncIterator[Running]:
+async def null_scheduler(plane: ControlPlane, _: Path, __: int) -> AsyncIterator[Running]:
     """Binds and events without decisions."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.null_scheduler", "--kubeconfig", str(plane.kubeconfig),
@@ -81,7 +81,8 @@ async def null_scheduler(plane: ControlPlane, _: Path) -> AsyncIterator[Running]
         await process.wait()
 
 
-Contender = Callable[[ControlPlane, Path], AbstractAsyncContextManager[Running]]
+Contender = Callable[[ControlPlane, Path, int], AbstractAsyncContextManager[Running]]
+"""Of the control plane, a folder of its own and how many shards."""
 CONTENDERS: dict[str, tuple[Contender, str]] = {
     "kube-scheduler": (kube_scheduler, "default-scheduler"),
     "stretto": (stretto, "stretto"),

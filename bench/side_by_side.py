@@ -168,7 +168,7 @@ async def until_events(client: KubeClient, watch: BindWatch, result: Result) -> 
         result.problems.append(f"{result.bound - result.events} pods without a Scheduled event")
 
 
-async def contend(name: str, *, nodes: int, pods: int, shapes: int) -> Result:
+async def contend(name: str, *, nodes: int, pods: int, shapes: int, shards: int) -> Result:
     """One contender on a fresh control plane."""
     programs = binaries.find()
     assert programs is not None, "checked at the start"
@@ -179,7 +179,7 @@ async def contend(name: str, *, nodes: int, pods: int, shapes: int) -> Result:
             async with asyncio.timeout(LIMIT_S):
                 scheduler_name = CONTENDERS[name][1]
                 await populate(plane, nodes=nodes, pods=pods, shapes=shapes, name=scheduler_name)
-                await race(plane, Path(text), result, pods=pods)
+                await race(plane, Path(text), result, pods=pods, shards=shards)
         except TimeoutError:
             result.problems.append(f"not done after {LIMIT_S:.0f} s")
         except (InvalidRun, OperatorError) as error:
@@ -189,7 +189,9 @@ async def contend(name: str, *, nodes: int, pods: int, shapes: int) -> Result:
     return result
 
 
-async def race(plane: ControlPlane, folder: Path, result: Result, *, pods: int) -> None:
+async def race(
+    plane: ControlPlane, folder: Path, result: Result, *, pods: int, shards: int
+) -> None:
     """The contender on the filled cluster."""
     servers = {part: [plane.pid(part)] for part in ("kube-apiserver", "etcd")}
     server_pids = [pid for pids in servers.values() for pid in pids]
@@ -198,7 +200,7 @@ async def race(plane: ControlPlane, folder: Path, result: Result, *, pods: int) 
     async with KubeClient(config, timeout_s=60) as client, watch.running():
         await until_calm(server_pids, result)
         meter, disturbance = CpuMeter(servers), Disturbance([*server_pids, os.getpid()])
-        async with CONTENDERS[result.name][0](plane, folder) as running:
+        async with CONTENDERS[result.name][0](plane, folder, shards) as running:
 
             def cpu() -> dict[str, float]:
                 return meter.used(running.pids())
@@ -261,18 +263,20 @@ def print_ratios(by_name: dict[str, Result], *, nodes: int) -> None:
         )
 
 
-async def measure(*, sizes: list[int], pods: int, shapes: int, names: list[str]) -> int:
+async def measure(
+    *, sizes: list[int], pods: int, shapes: int, shards: int, names: list[str]
+) -> int:
     """Print a table for each number of nodes; 1 if a run was invalid."""
     print(
         f"{conditions()}\nburst of {pods:,} pods of {shapes} shapes that exist before the "
-        "scheduler starts; etcd without fsync; fresh control plane each"
+        f"scheduler starts; {shards} shards; etcd without fsync; fresh control plane each"
     )
     broken = False
     for nodes in sizes:
         results = []
         for name in names:
             load = os.getloadavg()[0]
-            result = await contend(name, nodes=nodes, pods=pods, shapes=shapes)
+            result = await contend(name, nodes=nodes, pods=pods, shapes=shapes, shards=shards)
             results.append(result)
             word = "INVALID" if result.problems else "done"
             print(
@@ -295,6 +299,7 @@ def run(args: list[str]) -> int:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1_000, 5_000])
     parser.add_argument("--pods", type=int, default=4_000)
     parser.add_argument("--shapes", type=int, default=20)
+    parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--only", choices=list(CONTENDERS), action="append", default=[])
     options = parser.parse_args(args)
     programs = binaries.find()
@@ -306,7 +311,13 @@ def run(args: list[str]) -> int:
         print(f"side-by-side: {programs} lacks kube-scheduler; use --only", file=sys.stderr)
         return 2
     return uvloop.run(
-        measure(sizes=options.nodes, pods=options.pods, shapes=options.shapes, names=names)
+        measure(
+            sizes=options.nodes,
+            pods=options.pods,
+            shapes=options.shapes,
+            shards=options.shards,
+            names=names,
+        )
     )
 
 
