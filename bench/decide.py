@@ -15,7 +15,7 @@ import resource
 import time
 from collections.abc import Callable
 
-from bench import decide_devices, decide_volumes, neighbours
+from bench import decide_devices, decide_preemption, decide_volumes, neighbours
 from bench.decide_world import GIB, cluster, kernel_on, shape
 from stretto.snapshot.delta import Delta
 
@@ -126,6 +126,7 @@ def run(arguments: list[str]) -> int:
     ]
     rows += decide_volumes.rows(nodes=5_000, pods=pods // 10)
     rows += decide_devices.rows(nodes=5_000, pods=pods // 20)
+    rows += decide_preemption.rows(nodes=5_000, pods=pods // 20)
     print(f"{'case':<48} {'per s':>9} {'us each':>8} {'goal':>8}  notes")
     for case, (rate, note), goal in rows:
         aim = f"{goal:,}" if goal else "-"

@@ -343,6 +343,11 @@ class CompiledShape:
             self.total[rows] = np.fromiter(totals.values(), dtype=np.int64, count=len(totals))
         self._stamp = self.snapshot.changes.stamp
 
+    @property
+    def local(self) -> bool:
+        """Whether each filter looks at nothing but the row it is asked about."""
+        return not (self._versioned or self.looks_around or self.spans)
+
     def holds_extreme(self, row: int) -> bool:
         """Whether losing this row may change a normaliser."""
         for raw, maximum in zip(self.static.raws, self._maxima, strict=True):

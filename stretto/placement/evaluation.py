@@ -21,7 +21,12 @@ from stretto.placement.framework import (
     View,
     normalised,
 )
-from stretto.placement.nominated import claimed_rows, rejections_of, status_from
+from stretto.placement.nominated import (
+    claimed_rows,
+    rejected_together,
+    rejections_of,
+    status_from,
+)
 from stretto.placement.plugins.node_affinity import CONFLICT
 from stretto.snapshot.columns import Snapshot
 
@@ -114,9 +119,14 @@ def claimed_rejections(compiled: CompiledShape, snapshot: Snapshot) -> Claimed:
         return found
     named = compiled.static.named
     inside = None if named is None else set(named.rows(snapshot))
-    for row, claims in claimed_rows(compiled.shape, snapshot=snapshot):
-        if snapshot.frozen[row] or (inside is not None and row not in inside):
-            continue
+    claimed = [
+        (row, claims)
+        for row, claims in claimed_rows(compiled.shape, snapshot=snapshot)
+        if not snapshot.frozen[row] and (inside is None or row in inside)
+    ]
+    if compiled.local:
+        return rejected_together(compiled.filters, claimed, snapshot=snapshot)
+    for row, claims in claimed:
         rejected = rejections_of(compiled.filters, row, claims, snapshot=snapshot)
         if rejected is not None:
             found[row] = rejected

@@ -55,6 +55,16 @@ class DryRun:
     fails: dict[int, Status]
 
 
+@dataclass(slots=True)
+class _Run:
+    """Results of a shape by row, as of some stamps."""
+
+    compiled: CompiledShape
+    """Keeps its id from being given out anew."""
+    stamps: tuple[int, int, int]
+    known: dict[int, Victims | Status]
+
+
 class Preemption:
     """Preemption on one snapshot. Keeps the victim tables of the last few shapes."""
 
@@ -63,6 +73,7 @@ class Preemption:
         self._budgets: list[BudgetRow] = []
         self._budget_version = -1
         self._tables: OrderedDict[int, tuple[CompiledShape, VictimTable]] = OrderedDict()
+        self._runs: OrderedDict[int, _Run] = OrderedDict()
 
     def budgets(self) -> list[BudgetRow]:
         """The budgets as the log has them now."""
@@ -100,8 +111,9 @@ class Preemption:
         if not run.works:
             counts = Counter(reason for status in run.fails.values() for reason in status.reasons)
             return self._nothing(counts, looked_at=len(run.fails))
-        best = min(run.works.values(), key=lambda victims: (victims.rank, tie(victims.row)))
-        return self._found(best)
+        first = min(victims.rank for victims in run.works.values())
+        rows = [row for row, victims in run.works.items() if victims.rank == first]
+        return self._found(run.works[min(rows, key=tie)])
 
     def victims_on(self, compiled: CompiledShape, row: int) -> Victims | Status:
         """Who would have to leave one node."""
@@ -119,12 +131,14 @@ class Preemption:
         """Try the potential nodes one by one, from a place that the seed decides, until there are
         ``enough`` candidates and one of them violates no budget."""
         rows = np.flatnonzero(self._potential(compiled)).tolist()
-        found = DryRun({}, {})
+        found, known = DryRun({}, {}), self._known(compiled)
         wanted = enough(len(rows))
         clean = False
         for i in range(len(rows)):
             row = rows[(i + seed) % len(rows)]
-            result = self.victims_on(compiled, row)
+            result = known.get(row)
+            if result is None:
+                result = known[row] = self.victims_on(compiled, row)
             if isinstance(result, Status):
                 found.fails[row] = result
                 continue
@@ -133,6 +147,30 @@ class Preemption:
             if clean and len(found.works) >= wanted:
                 break
         return found
+
+    def _known(self, compiled: CompiledShape) -> dict[int, Victims | Status]:
+        """Results of the last dry run for this shape that still hold."""
+        snapshot = self._snapshot
+        if not compiled.local:
+            return {}
+        stamps = (
+            snapshot.kind_version(BUDGET),
+            snapshot.changes.stamp,
+            snapshot.record_changes.stamp,
+        )
+        kept = self._runs.pop(id(compiled), None)
+        known: dict[int, Victims | Status] = {}
+        if kept is not None and kept.stamps[0] == stamps[0]:
+            moved = snapshot.changes.since(kept.stamps[1])
+            touched = snapshot.record_changes.since(kept.stamps[2])
+            if moved is not None and touched is not None:
+                known = kept.known
+                for row in (*moved, *touched):
+                    known.pop(row, None)
+        self._runs[id(compiled)] = _Run(compiled, stamps, known)
+        if len(self._runs) > _TABLES:
+            self._runs.popitem(last=False)
+        return known
 
     def _potential(self, compiled: CompiledShape) -> Bools:
         """bool[rows]: nodes whose rejection preemption may lift."""

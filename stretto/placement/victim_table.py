@@ -38,7 +38,8 @@ def only_fit(compiled: CompiledShape) -> FitFilter | None:
     """The shape's fit filter, if that is all that pods change and the last filter asked."""
     if compiled.cross.filters:
         return None
-    if len(compiled.dynamic) == 1 and compiled.filters[-1] is compiled.dynamic[0]:
+    alone = compiled.local and len(compiled.dynamic) == 1
+    if alone and compiled.filters[-1] is compiled.dynamic[0]:
         found = compiled.dynamic[0]
         return found if isinstance(found, FitFilter) else None
     return None

@@ -81,8 +81,9 @@ def select_victims(
         for pod in lower:
             snapshot.suppose(pod.shape, row, -1)
             absent.append(pod)
-        status = status_of(filters, row, claims, snapshot=snapshot)
-        if status is not None:
+        if rejecting(filters, row, claims, snapshot=snapshot) is not None:
+            status = status_of(filters, row, claims, snapshot=snapshot)
+            assert status is not None, "a filter's two forms disagree"
             return status
         found = _reprieve(
             filters, lower, row, claims=claims, snapshot=snapshot, budgets=budgets, absent=absent
