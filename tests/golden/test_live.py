@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.golden.differential import FAMILIES, Run, compare, main
+from tests.golden.differential import FAMILIES, Run, compare, decided_at_random, main
 from tests.golden.dra_worlds import worlds
 
 pytestmark = pytest.mark.oracle
@@ -37,4 +39,44 @@ def test_the_run_names_its_seeds_and_says_how_many_pods_were_decided(oracle, cap
     out, err = capsys.readouterr()
     assert "taints: seed 7" in err
     assert "ports: seed 8" in err
-    assert "0 differences, first seed 7" in out
+    assert "0 differences, 0 explained, first seed 7" in out
+
+
+def bound(name, **labels):
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels},
+        "spec": {"schedulerName": "default-scheduler", "nodeName": "n", "priority": 0,
+                 "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": "Running", "startTime": f"2026-01-0{4 - len(labels)}T00:00:00Z"},
+    }  # fmt: skip
+
+
+def budget(name, allowed, **labels):
+    return {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": allowed, "currentHealthy": 2, "desiredHealthy": 1,
+                   "expectedPods": 2},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("second", "random"), [("edge", True), ("other", False)])
+def test_what_upstream_itself_decides_at_random_is_told_apart(oracle, second, random):
+    """A pod that violates one budget is not counted against the next, and which comes first is the
+    order of a map."""
+    room = {"cpu": "2", "memory": "8Gi", "pods": "10"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "n"},
+            "spec": {}, "status": {"allocatable": room, "capacity": room}}  # fmt: skip
+    pending = bound("p")
+    del pending["spec"]["nodeName"]
+    pending["status"] = {}
+    pending["spec"]["priority"] = 10
+    pending["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+    objects = [
+        node, bound("a", app="batch", tier=second), bound("b", app="batch"), pending,
+        budget("one", 1, app="batch"), budget("two", 0, tier="edge"),
+    ]  # fmt: skip
+    world = {"id": "w", "family": "preemption", "pending": ["default/p"], "objects": objects}
+    assert decided_at_random(json.dumps({"world": world}).encode()) is random
