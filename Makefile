@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: simulate help install check format test proto golden differential mutants races bench demo lock clean
+.PHONY: simulate help install check format test proto golden differential model mutants races bench demo lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ simulate: install ## all roles in virtual time with faults: make simulate [RUNS=
 
 races: install ## the last of everything at four shards, one winner each: ROUNDS=10000 [ARGS="--seed 1"]
 	$(BIN)/python -m tests.races --rounds $(or $(ROUNDS),10000) $(ARGS)
+
+model: install ## explore the reserve-bind-recover protocol and its broken variants
+	$(BIN)/python -m tests.protocol
 
 mutants: install ## make faults by hand in a copy of the tree; each must be noticed by a test: [NAME="part of a name"]
 	$(BIN)/python -m tests.mutants $(NAME)
