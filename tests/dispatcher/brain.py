@@ -136,6 +136,7 @@ class Brain:
         message: str = "0/3 nodes are available",
         plugins: tuple[str, ...] = ("NodeResourcesFit",),
         error: bool = False,
+        clears: bool = False,
     ) -> None:
         answers: dict[int, list[Unplaceable]] = {}
         for uid in uids:
@@ -146,7 +147,7 @@ class Brain:
                     attempt=unit.attempt,
                     shape=unit.members[0].shape,
                     version=Version(BINDER, at),
-                    diagnosis=Diagnosis(message, plugins, nodes=3, error=error),
+                    diagnosis=Diagnosis(message, plugins, nodes=3, error=error, clears=clears),
                 )
             )
         for stream, of_stream in answers.items():

@@ -170,7 +170,8 @@ class Cluster(RuleBasedStateMachine):
         self, uid: str, kind: OutcomeKind, attempt: Attempt, *, cause: Cause = Cause.NONE
     ) -> None:
         self.sequence += 1
-        outcome = Outcome(UnitId(uid), attempt, kind, cause, sequence=self.sequence)
+        node = "n1" if kind in (OutcomeKind.BOUND, OutcomeKind.NOMINATED) else ""
+        outcome = Outcome(UnitId(uid), attempt, kind, cause, sequence=self.sequence, node=node)
         self.brain.machine.apply_outcomes(
             [outcome], first_index=self.brain.index, epoch=BINDER, now=self.brain.now
         )
@@ -179,7 +180,9 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: self.owned)
     @rule(
         data=st.data(),
-        kind=st.sampled_from([OutcomeKind.BOUND, OutcomeKind.FAILED, OutcomeKind.REFUSED]),
+        kind=st.sampled_from(
+            [OutcomeKind.BOUND, OutcomeKind.FAILED, OutcomeKind.REFUSED, OutcomeKind.NOMINATED]
+        ),
     )
     def outcome(self, data: st.DataObject, kind: OutcomeKind) -> None:
         uid = data.draw(st.sampled_from(sorted(self.owned)))
