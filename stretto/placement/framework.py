@@ -196,6 +196,8 @@ class Gates:
     """Feature gates that the plugins of this release read; defaults of Kubernetes 1.37."""
 
     taint_toleration_comparison_operators: bool = False
+    strict_disruption_budgets: bool = False
+    """Not Kubernetes': preemption never violates a PodDisruptionBudget."""
 
 
 class Plugin:

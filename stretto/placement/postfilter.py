@@ -14,6 +14,8 @@ class PreemptionArgs:
 
     min_candidate_nodes_percentage: int = 10
     min_candidate_nodes_absolute: int = 100
+    strict_budgets: bool = False
+    """No argument of kube-scheduler's: who would violate a disruption budget is no victim."""
 
     def candidates(self, potential: int) -> int:
         """How many candidates are enough."""

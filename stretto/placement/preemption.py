@@ -105,6 +105,8 @@ class Preemption:
         if reason:
             return Decision(reason)
         fit = only_fit(compiled)
+        if args.strict_budgets and self.budgets():
+            fit = None  # the table knows upstream's rule only
         if fit is not None and prefilter_status(compiled) is None and compiled.static.named is None:
             return self._decide_by_table(self._table(compiled), compiled, tie=tie)
         run = self.dry_run(compiled, seed=seed, enough=args.candidates)
@@ -118,8 +120,9 @@ class Preemption:
     def victims_on(self, compiled: CompiledShape, row: int) -> Victims | Status:
         """Who would have to leave one node."""
         return select_victims(
-            compiled.filters, compiled.shape, row, snapshot=self._snapshot, budgets=self.budgets()
-        )
+            compiled.filters, compiled.shape, row, snapshot=self._snapshot, budgets=self.budgets(),
+            strict=compiled.profile.preemption.strict_budgets,
+        )  # fmt: skip
 
     def dry_run(
         self,

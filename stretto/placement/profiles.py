@@ -8,7 +8,7 @@ does not obey.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from stretto.model.shape import Shape
@@ -44,7 +44,7 @@ BUILT = frozenset({
     "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "DynamicResources",
     "NodeDeclaredFeatures",
 })  # fmt: skip
-GATES = frozenset({"TaintTolerationComparisonOperators"})
+GATES = frozenset({"StrictDisruptionBudgets", "TaintTolerationComparisonOperators"})
 """Feature gates that are read; see :class:`~stretto.placement.framework.Gates`."""
 _PROFILE = ("schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig")
 
@@ -163,8 +163,13 @@ class Profiles:
 
 
 def _gates(raw: Mapping[str, bool] | None) -> Gates:
-    name = "TaintTolerationComparisonOperators"
-    return Gates(taint_toleration_comparison_operators=bool((raw or {}).get(name, False)))
+    given = raw or {}
+    return Gates(
+        taint_toleration_comparison_operators=given.get(
+            "TaintTolerationComparisonOperators", False
+        ),
+        strict_disruption_budgets=given.get("StrictDisruptionBudgets", False),
+    )
 
 
 def _profile(
@@ -201,7 +206,7 @@ def _profile(
         prefilters=tuple(made[n] for n in points["preFilter"] if n in built),
         pre_enqueues=tuple(made[n] for n in points["preEnqueue"] if n in made),
         points=MappingProxyType(points),
-        preemption=arguments.preemption,
+        preemption=replace(arguments.preemption, strict_budgets=gates.strict_disruption_budgets),
         fit=arguments.fit,
         unbuilt_filters=tuple(n for n in filters if n not in built),
         unbuilt_scorers=tuple(w.name for w in scorers if w.name not in built),

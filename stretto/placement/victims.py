@@ -20,6 +20,9 @@ from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.pod_records import PodRecord, uid_key
 
 NOBODY = Status(Code.UNRESOLVABLE, "", ("No preemption victims found for incoming pod",))
+PROTECTED = Status(
+    Code.UNRESOLVABLE, "", ("node(s) whose pods are protected by a disruption budget",)
+)
 NEVER_STARTED = (1 << 32) - 1
 """A pod without a start time counts as started just now: later than all others."""
 _PRIORITY_SHIFT = 1 << 31
@@ -69,12 +72,51 @@ def select_victims(
     *,
     snapshot: Snapshot,
     budgets: Sequence[BudgetRow],
+    strict: bool = False,
 ) -> Victims | Status:
     """The fewest, least important pods whose leaving lets the shape fit on a row; a status if no
-    leaving does."""
+    leaving does. ``strict``: nobody leaves who would violate a budget."""
     lower = sorted(_lower(shape, row, snapshot), key=lambda pod: pod.importance)
     if not lower:
         return NOBODY
+    if strict and budgets:
+        protected = violations(lower, budgets)
+        if protected:
+            return _select_unprotected(
+                filters, shape, row, snapshot=snapshot, budgets=budgets, protected=protected
+            )
+    return _select(filters, shape, row, lower, snapshot=snapshot, budgets=budgets)
+
+
+def _select_unprotected(
+    filters: Sequence[Filter],
+    shape: Shape,
+    row: int,
+    *,
+    snapshot: Snapshot,
+    budgets: Sequence[BudgetRow],
+    protected: Collection[str],
+) -> Victims | Status:
+    """As :func:`select_victims`, but without those who are protected; says so if it depends on
+    them."""
+    everybody = sorted(_lower(shape, row, snapshot), key=lambda pod: pod.importance)
+    free = [pod for pod in everybody if pod.record.uid not in protected]
+    found = _select(filters, shape, row, free, snapshot=snapshot, budgets=())
+    if isinstance(found, Victims):
+        return found
+    whole = _select(filters, shape, row, everybody, snapshot=snapshot, budgets=budgets)
+    return PROTECTED if isinstance(whole, Victims) else found
+
+
+def _select(
+    filters: Sequence[Filter],
+    shape: Shape,
+    row: int,
+    lower: list[Victim],
+    *,
+    snapshot: Snapshot,
+    budgets: Sequence[BudgetRow],
+) -> Victims | Status:
     claims = claims_on(shape, row, snapshot=snapshot)
     absent: list[Victim] = []
     try:

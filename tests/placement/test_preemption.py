@@ -46,9 +46,12 @@ def pod(cpu: int, *, priority: int = 0, app: str = "a", memory: int = 0, **field
 class World:
     """A snapshot that is advanced by deltas, and a kernel on it."""
 
-    def __init__(self, *, nodes: int = 0, cpu: int = 4000, slots: int = 10) -> None:
+    def __init__(
+        self, *, nodes: int = 0, cpu: int = 4000, slots: int = 10, strict: bool = False
+    ) -> None:
         self.snapshot = Snapshot()
-        self.kernel = Kernel(self.snapshot, Profiles.default())
+        gates = {"StrictDisruptionBudgets": strict}
+        self.kernel = Kernel(self.snapshot, Profiles.default(gates=gates))
         self.sequence = 0
         self.shapes: dict[bytes, int] = {}
         self.delta = self._open()
@@ -270,6 +273,26 @@ def test_a_pod_that_violates_one_budget_is_not_counted_against_the_next():
     world.flush()
     (candidate,) = world.post_filter(pod(3000, priority=9)).candidates
     assert candidate.pdb_violations == 2
+
+
+def test_strict_budgets_are_never_violated_and_the_message_says_so():
+    for strict in (False, True):
+        world = World(nodes=2, cpu=2000, strict=strict)
+        world.bind("guarded", pod(2000, app="a"), 0)
+        world.bind("plain", pod(2000, priority=5, app="b"), 1)
+        world.budget("a", 0)
+        world.flush()
+        high = pod(2000, priority=9)
+        assert world.post_filter(high).victims == ("plain",)
+        world.leave("plain", pod(2000, priority=5, app="b"), 1)
+        world.bind("top", pod(2000, priority=9, app="b"), 1)
+        world.flush()
+        found = world.post_filter(high)
+        assert found.victims == (() if strict else ("guarded",))
+    assert found.message == (
+        "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, "
+        "1 node(s) whose pods are protected by a disruption budget."
+    )
 
 
 def test_who_may_not_preempt_is_told_so():
