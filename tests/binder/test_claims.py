@@ -10,9 +10,18 @@ import msgspec
 import pytest
 
 from binder.bindings import Stage
+from binder.commit import Incoming
 from stretto.kube.client import MERGE
 from stretto.ledger.types import LedgerMember, LedgerOp, LedgerUnit, ReserveKind
-from stretto.model.unit import Attempt, Cause, Outcome, OutcomeKind, VerdictKind
+from stretto.model.unit import (
+    Attempt,
+    Cause,
+    Outcome,
+    OutcomeKind,
+    Proposal,
+    UnitId,
+    VerdictKind,
+)
 from tests.binder.shells import PODS, Rig, delete, pod_manifest, pod_of, simulated, until
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -321,6 +330,39 @@ async def test_a_binder_that_dies_in_between_is_succeeded_by_one_that_goes_on_th
         await w.create(VOLUMES, volume("made", node="n2", cls="fast"))
         await w.bind_claim("data", "made")
         assert (await w.ended(uid)).node == "n2"
+
+
+async def gang(w: World, *names: str) -> Incoming:
+    """One unit of two pods, on n1 and n2."""
+    first, second = [await w.rig.proposal(n, f"n{i}") for i, n in enumerate(names, 1)]
+    members = (*first.proposal.unit.members, *second.proposal.unit.members)
+    unit = msgspec.structs.replace(first.proposal.unit, unit_id=UnitId("gang"), members=members)
+    proposal = Proposal(unit, (*first.proposal.nodes, *second.proposal.nodes))
+    return first._replace(proposal=proposal, shapes=(*first.shapes, *second.shapes))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_gang_is_bound_when_the_last_of_its_claims_is_or_not_at_all(fails):
+    async with world() as w:
+        await w.create(CLAIMS, claim("data", cls="fast"))
+        plain, other = await w.pod("plain"), await w.pod("other", "data")
+        await w.seen("PersistentVolumeClaim", "default/data")
+        w.rig.commits.propose([await gang(w, "plain", "other")])
+        await w.is_selected("data", "n2")
+        assert w.stage(plain) is w.stage(other) is Stage.PREBIND
+        if fails:
+            answer = await w.client.delete("/api/v1/nodes/n2")
+            assert answer.ok
+        else:
+            await w.create(VOLUMES, volume("made", node="n2", cls="fast"))
+            await w.bind_claim("data", "made")
+        kind = OutcomeKind.FAILED if fails else OutcomeKind.BOUND
+        for uid in (plain, other):
+            await until(
+                lambda uid=uid: [o for o in w.outcomes() if uid in o.members], "an outcome of each"
+            )
+            assert [o.kind for o in w.outcomes() if uid in o.members] == [kind]
+        assert bool((await pod_of(w.client, "plain"))["spec"].get("nodeName")) is not fails
 
 
 def thing_entries(w: World) -> dict[str, tuple[str, int]]:

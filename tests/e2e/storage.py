@@ -97,6 +97,7 @@ class Provisioner:
     def __init__(self, api: Api, *, full: tuple[str, ...] = ()) -> None:
         self._api = api
         self.full = set(full)
+        self.paused = False
         self.gave_up: list[str] = []
         self.made: dict[str, str] = {}
         """Claim → node."""
@@ -112,7 +113,7 @@ class Provisioner:
 
     async def _run(self) -> None:
         while True:
-            for claim in (await self._api.call("GET", CLAIMS))["items"]:
+            for claim in [] if self.paused else (await self._api.call("GET", CLAIMS))["items"]:
                 await self._look(claim)
             await asyncio.sleep(0.1)
 

@@ -178,6 +178,31 @@ async def test_a_provisioner_that_gives_up_on_a_node_does_not_strand_the_pod(
         await stack.settle()
 
 
+async def test_a_binder_that_is_killed_while_a_claim_waits_is_succeeded_by_one_that_goes_on(
+    api: Api, tmp_path: Path
+) -> None:
+    await api.create_nodes(3)
+    async with Stack(tmp_path, api.plane.kubeconfig) as stack, Provisioner(api) as provisioner:
+        provisioner.paused = True
+        await create_claim(api, "data", cls="fast")
+        await api.create_pod("p", **with_claim("data"))
+        chosen = ""
+
+        async def selected() -> bool:
+            nonlocal chosen
+            meta = (await api.call("GET", f"{CLAIMS}/data"))["metadata"]
+            chosen = (meta.get("annotations") or {}).get(SELECTED, "")
+            return bool(chosen)
+
+        await until(selected, timeout_s=30, what="a node is selected")
+        await stack.kill("binder")
+        await stack.ready_again("binder")
+        assert not node_of(await api.pod("p"))
+        provisioner.paused = False
+        assert await bound_to(api, "p") == chosen
+        await stack.settle()
+
+
 async def test_missing_claims_and_classes_are_named_and_their_creation_wakes_the_pod(
     api: Api, tmp_path: Path
 ) -> None:

@@ -247,3 +247,120 @@ def test_rows_survive_their_encoding():
     ]
     for row in rows:
         assert decode_storage(key_of(row)[0], encode_storage(row)) == row
+
+
+class Changing:
+    """A cluster in which storage and pods change at random."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.snapshot = cluster(6, zones=3)
+        self.placed = []
+        for name in "abcdef":
+            self.claim(name)
+        for _ in range(10):
+            self.change()
+
+    def claim(self, name):
+        rng = self.rng
+        cls = rng.choice(("local", "fast", "fast"))
+        mode = rng.choice((("ReadWriteOnce",), ("ReadWriteOnce",), ("ReadWriteOncePod",)))
+        node = rng.choice((None, None, None, "n1", "gone"))
+        put(self.snapshot, claim(name, rng.randint(1, 3), cls=cls, modes=mode, selected_node=node))
+
+    def volume(self):
+        rng = self.rng
+        name, terms = f"v{rng.randrange(6)}", rng.choice(MAKERS)(rng)
+        cls = rng.choice(("local", "fast"))
+        labels = rng.choice(((), (("zone", ("z0", "z1")),)))
+        holder = rng.choice(("", "", "a", "b"))
+        source = {"driver": DRIVER, "handle": f"h{rng.randrange(4)}"} if rng.random() < 0.6 else {}
+        row = volume(
+            name, rng.randint(1, 4), cls=cls, terms=terms, claim=holder,
+            zones=tuple(("topology.kubernetes.io/zone", zones) for _, zones in labels), **source,
+        )  # fmt: skip
+        put(self.snapshot, row)
+        if holder and rng.random() < 0.7:
+            put(self.snapshot, claim(holder, cls=cls, volume=name))
+
+    def change(self):
+        rng, snapshot = self.rng, self.snapshot
+        match rng.randrange(9):
+            case 0 | 1:
+                self.volume()
+            case 2:
+                self.claim(rng.choice("abcdef"))
+            case 3:
+                put(snapshot, removed=[rng.choice((volume("v1"), claim("c"), volume("v2")))])
+            case 4:
+                node = f"n{rng.randrange(6)}"
+                put(snapshot, CsiNodeRow(node, ((DRIVER, rng.choice((-1, 0, 1, 2))),)))
+            case 5:
+                topology = rng.choice(((), (Requirement("zone", "In", ("z1",)),)))
+                put(snapshot, CapacityRow("fast", rng.randint(0, 4) * GIB, topology=topology))
+            case 6:
+                flags = rng.random() < 0.5, rng.random() < 0.3
+                put(snapshot, CsiDriverRow(DRIVER, *flags))
+            case 7:
+                sequence = snapshot.version.sequence + 1
+                row = rng.randrange(6)
+                labels = ((HOST, f"n{row}"), ("zone", f"z{rng.randrange(3)}"))
+                node = msgspec.structs.replace(snapshot.node(row), labels=labels)
+                change = NodeChange(row + 1, node)
+                snapshot.apply(Delta(epoch=1, sequence=sequence, nodes=[change]))
+            case _:
+                self.move()
+
+    def move(self):
+        """A tentative pod comes or goes."""
+        if self.placed and self.rng.random() < 0.5:
+            shape, row = self.placed.pop(self.rng.randrange(len(self.placed)))
+            self.snapshot.remove_pod(shape, row)
+            return
+        shape = pod(*self.rng.sample("abcdef", self.rng.randint(1, 2)))
+        kernel = self.snapshot.assumer
+        rows = [] if kernel is None else kernel.place(shape, 1, seed=self.rng.getrandbits(32)).rows
+        self.placed += [(shape, row) for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_kept_scores_are_those_of_a_kernel_that_knows_nothing_yet(seed):
+    world = Changing(seed)
+    kept = kernel_on(world.snapshot)
+    shapes = [pod("a"), pod("b", "c"), pod("d"), pod("e", "f", "a"), pod()]
+    for _ in range(40):
+        world.change()
+        fresh = Kernel(world.snapshot, Profiles.default())
+        world.snapshot.assumer = kept
+        for shape in shapes:
+            found = fresh.evaluate(shape)
+            totals = dict(zip(found.feasible, found.total, strict=True))
+            expected = [totals.get(row, -1) for row in range(world.snapshot.rows)]
+            assert kept.totals(shape) == expected
+            checks = [kept.check_one(shape, row) for row in range(world.snapshot.rows)]
+            assert [cause is Cause.NONE for cause in checks] == [t >= 0 for t in expected]
+    world.snapshot.validate()
+
+
+def test_a_known_shape_follows_its_bound_volume_and_its_driver():
+    snapshot = cluster(4)
+    others = [{"name": name} for name in ("NodeVolumeLimits", "VolumeZone")]
+    alone = {"schedulerName": "stretto", "plugins": {"multiPoint": {"disabled": others}}}
+    kernel = Kernel(snapshot, Profiles.from_configuration({"profiles": [alone]}))
+    put(snapshot, claim("a", volume="v"), volume("v", claim="a", terms=hosts("n0")))
+    put(snapshot, claim("b", 2, cls="fast"))
+
+    def fits(name):
+        return [row for row, total in enumerate(kernel.totals(pod(name))) if total >= 0]
+
+    for _ in range(3):
+        assert fits("a") == [0]
+        assert fits("b") == [0, 1, 2, 3]
+    put(snapshot, volume("v", claim="a", terms=hosts("n1")))
+    assert fits("a") == [1]
+    put(snapshot, CsiDriverRow(DRIVER, storage_capacity=True))
+    assert fits("b") == []
+    put(snapshot, CapacityRow("fast", GIB, 3 * GIB, (Requirement("zone", "In", ("z1",)),)))
+    assert fits("b") == [1, 3], "the largest volume counts where it is known"
+    put(snapshot, CsiDriverRow(DRIVER))
+    assert fits("b") == [0, 1, 2, 3]
