@@ -89,11 +89,11 @@ class UsageTable:
 
 
 class _Template:
-    """A shape without its amounts."""
+    """A shape without its amounts and its claims, which often have the pod's own name in theirs."""
 
     __slots__ = (
-        "columns", "encoded", "group", "kin", "packing", "ports", "priority", "resources",
-        "volumes",
+        "columns", "disks", "encoded", "group", "kin", "namespace", "packing", "ports", "priority",
+        "resources",
     )  # fmt: skip
 
     def __init__(
@@ -104,11 +104,16 @@ class _Template:
         self.priority = shape.priority
         self.ports = shape.host_ports
         self.group = shape.group
-        self.volumes = pod_volumes(shape)
+        self.namespace = shape.namespace
+        self.disks = shape.disks
         self.resources = tuple(name for name, _ in shape.requests)
         names = (*self.resources, NONZERO_CPU, NONZERO_MEMORY)
         self.columns = tuple(resources.column(name) for name in names)
         self.packing = struct.Struct(f"<I{len(self.columns) + 2}q")
+
+
+_claims_encoder = msgspec.msgpack.Encoder()
+_claims_decoder = msgspec.msgpack.Decoder(tuple[Claim, ...])
 
 
 class ShapeTable:
@@ -137,6 +142,7 @@ class ShapeTable:
             nonzero_cpu_milli=0,
             nonzero_memory=0,
             score_requests=(0, 0),
+            claims=(),
         )
         encoded = bare.encoded
         number = self._by_content.get(encoded)
@@ -145,18 +151,21 @@ class ShapeTable:
             self._templates.append(
                 _Template(shape, encoded=encoded, resources=self._resources, kins=self._kins)
             )
-        return self._templates[number].packing.pack(
+        packed = self._templates[number].packing.pack(
             number,
             *(amount for _, amount in shape.requests),
             shape.nonzero_cpu_milli,
             shape.nonzero_memory,
             *shape.score_requests,
         )
+        return packed + _claims_encoder.encode(shape.claims) if shape.claims else packed
 
-    def _unpacked(self, shape_id: int) -> tuple[_Template, tuple[int, ...]]:
+    def _unpacked(self, shape_id: int) -> tuple[_Template, tuple[int, ...], tuple[Claim, ...]]:
         packed = self._packed[shape_id]
         template = self._templates[int.from_bytes(packed[:4], "little")]
-        return template, template.packing.unpack(packed)
+        tail = packed[template.packing.size :]
+        claims = _claims_decoder.decode(tail) if tail else ()
+        return template, template.packing.unpack_from(packed), claims
 
     def priority(self, shape_id: int) -> int:
         """The priority of a shape."""
@@ -177,15 +186,15 @@ class ShapeTable:
         if found is None:
             if len(self._decoded) >= REMEMBERED:
                 self._decoded.clear()
-            template, (_, *amounts, nonzero_cpu, nonzero_memory, cpu, memory) = self._unpacked(
-                shape_id
-            )
+            template, numbers, claims = self._unpacked(shape_id)
+            _, *amounts, nonzero_cpu, nonzero_memory, cpu, memory = numbers
             found = msgspec.structs.replace(
                 decode_shape(template.encoded),
                 requests=tuple(zip(template.resources, amounts, strict=True)),
                 nonzero_cpu_milli=nonzero_cpu,
                 nonzero_memory=nonzero_memory,
                 score_requests=(cpu, memory),
+                claims=claims,
             )
             self._decoded[shape_id] = found
         return found
@@ -197,10 +206,15 @@ class ShapeTable:
             return found
         if len(self._recent) >= REMEMBERED:
             self._recent.clear()
-        template, (_, *amounts, _, _) = self._unpacked(shape_id)
+        template, (_, *amounts, _, _), claims = self._unpacked(shape_id)
         lines = (*zip(template.columns, amounts, strict=True), (self._pods, 1))
+        volumes = PodVolumes(template.namespace, claims, template.disks)
         found = self._recent[shape_id] = Usage(
-            lines, template.ports, template.kin, template.group, template.volumes
+            lines,
+            template.ports,
+            template.kin,
+            template.group,
+            volumes if claims or template.disks else None,
         )
         return found
 
