@@ -17,7 +17,7 @@ from stretto.model.objects import Pod
 from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
 from stretto.model.unit import PodUid
-from stretto.placement.extenders import Extender, interested
+from stretto.placement.extenders import Extender, interested, preempting
 
 LABEL_SETS = 16_384
 """Different label sets remembered so that equal ones share memory."""
@@ -63,7 +63,8 @@ class Sight:
 
     def _asked(self, shape: Shape) -> bool:
         """Whether an extender will be asked about pods of a shape."""
-        return bool(self._extenders) and bool(interested(self._extenders, shape))
+        asked = self._extenders
+        return bool(asked) and bool(interested(asked, shape) or preempting(asked, shape))
 
     def _shared(self, labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
         """The labels as a sorted tuple that equal sets share."""

@@ -8,12 +8,16 @@ those that are left and still fit. A reply to a unit that is no longer held is d
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from scheduler_shard.shapes import ShapeEntry
 from stretto.model.diagnosis import Diagnosis, Rejected
 from stretto.model.unit import Attempt, Unit, UnitId
 from stretto.placement.extenders import Extender
+from stretto.placement.postfilter import PreemptionCandidate
+from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import NodeRow
 
 Key = tuple[UnitId, Attempt]
@@ -22,6 +26,16 @@ EXTENDER = "Extender"
 MAX_ASKED = 3
 """Times a unit is asked about before it goes back; each time all nodes left were taken
 meanwhile."""
+
+
+class Doomed(NamedTuple):
+    """A node on which preemption helps."""
+
+    node_id: int
+    name: str
+    uids: tuple[str, ...]
+    """Of the victims."""
+    violations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +48,8 @@ class Question:
     nodes: tuple[tuple[int, NodeRow], ...]
     """(node id, node) where the unit fits by the plugins."""
     asked: int = 1
+    doomed: tuple[Doomed, ...] = ()
+    """The unit fits nowhere: where preemption would help. Extenders are asked about that then."""
 
     @property
     def pod(self) -> bytes:
@@ -58,6 +74,8 @@ class Reply:
     """Node name → why an extender left it out."""
     unresolvable: set[str] = field(default_factory=set)
     """Those of them where preemption cannot help."""
+    doomed: dict[str, list[str]] = field(default_factory=dict)
+    """Of a question about victims: node name → uids of the pods to go."""
     error: str = ""
     """An extender that matters failed: the attempt ends with this."""
 
@@ -110,6 +128,29 @@ class Asking:
         self._new.clear()
         self._answered.clear()
         return questions
+
+
+def rows_left(
+    question: Question, reply: Reply, snapshot: Snapshot
+) -> tuple[list[int], dict[int, int]]:
+    """(rows that extenders left, what they add to the totals of rows), as far as they are there."""
+    rows, bonus = [], {}
+    ids = {row.name: node_id for node_id, row in question.nodes}
+    for name in reply.allowed:
+        row = snapshot.row_of(ids[name])
+        if row is not None:
+            rows.append(row)
+            bonus[row] = reply.bonus.get(name, 0)
+    return rows, bonus
+
+
+def doomed_of(candidates: Iterable[PreemptionCandidate], snapshot: Snapshot) -> tuple[Doomed, ...]:
+    """Candidates of preemption as a question names them."""
+    return tuple(
+        Doomed(int(snapshot.node_id[each.row]), snapshot.name[each.row], each.victims,
+               each.pdb_violations)
+        for each in candidates
+    )  # fmt: skip
 
 
 def with_failed(diagnosis: Diagnosis, reply: Reply, nodes: int) -> Diagnosis:

@@ -15,7 +15,7 @@ from scheduler_shard.units import bare, seed_of
 from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis, Proposal, Unit
 from stretto.placement.kernel import Kernel
-from stretto.placement.postfilter import condition_message
+from stretto.placement.postfilter import PostFilterResult, condition_message
 from stretto.snapshot.columns import Snapshot
 
 
@@ -64,16 +64,22 @@ class Claims:
                 rest = decided.undecided if self.open else decided.hopeless
                 rest += units[index:]
                 break
-            snapshot, node = self._snapshot, result.nominate
-            row = snapshot.row_of_name(node)
-            assert row is not None, f"preemption on {node}, which is not there"
-            at = snapshot.version.sequence
-            nodes = (int(snapshot.node_id[row]),)
-            proposal = Proposal(bare(unit), nodes, (), at, result.victims, diagnosis)
-            decided.proposals.append(proposal)
-            waiting = msgspec.structs.replace(shape, nominated_node="")
-            self.add(unit.members[0].uid, node=node, shape=waiting)
+            decided.proposals.append(self.claim(unit, shape, result, diagnosis))
         return decided
+
+    def claim(
+        self, unit: Unit, shape: Shape, result: PostFilterResult, diagnosis: Diagnosis
+    ) -> Proposal:
+        """Claim the node that preemption nominates for a unit."""
+        snapshot, node = self._snapshot, result.nominate
+        assert node, "preemption without a node"
+        row = snapshot.row_of_name(node)
+        assert row is not None, f"preemption on {node}, which is not there"
+        at = snapshot.version.sequence
+        nodes = (int(snapshot.node_id[row]),)
+        waiting = msgspec.structs.replace(shape, nominated_node="")
+        self.add(unit.members[0].uid, node=node, shape=waiting)
+        return Proposal(bare(unit), nodes, (), at, result.victims, diagnosis)
 
     def add(self, uid: str, *, node: str, shape: Shape) -> None:
         """A claim is proposed; ``shape`` as the pod will have it on the node."""

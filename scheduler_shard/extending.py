@@ -63,6 +63,8 @@ class Extending:
 
     async def ask(self, question: Question) -> Reply:
         """All extenders of a question, one after the other as upstream: filter, then prioritise."""
+        if question.doomed:
+            return await self._ask_whom(question)
         reply = Reply(allowed=[row.name for _, row in question.nodes])
         try:
             for extender in question.extenders:
@@ -76,6 +78,23 @@ class Extending:
             logger.warning("%s", error)
             return Reply(error=str(error))
         return reply
+
+    async def _ask_whom(self, question: Question) -> Reply:
+        """Each extender may take candidates of preemption away, or name other victims there."""
+        doomed = {each.name: list(each.uids) for each in question.doomed}
+        violations = {each.name: each.violations for each in question.doomed}
+        for extender in question.extenders:
+            try:
+                doomed = await self._client.preempt(
+                    extender, pod=question.pod, doomed=doomed, violations=violations
+                )
+            except self._failure as error:
+                logger.warning("%s", error)
+                if not extender.ignorable:
+                    return Reply(error=str(error))
+            if not doomed:
+                break
+        return Reply(doomed=doomed)
 
     async def _filter(self, extender: Extender, question: Question, reply: Reply) -> None:
         try:

@@ -67,7 +67,8 @@ def make_streams(
         linger_s=settings.linger_ms / 1000,
         on_round=bridge.round,
     )
-    if any(each.filter_verb or each.prioritize_verb for each in configuration.extenders):
+    asked = (e.filter_verb or e.prioritize_verb or e.preempt_verb for e in configuration.extenders)
+    if any(asked):
         streams.extending = Extending(configuration.extenders, streams.extended)
     return streams
 

@@ -25,14 +25,17 @@ import msgspec
 import numpy as np
 
 from scheduler_shard.answers import Answers
-from scheduler_shard.asking import EXTENDER, MAX_ASKED, Asking, Question, Reply, with_failed
+from scheduler_shard.asking import (
+    Asking,
+)
 from scheduler_shard.claims import Claims
+from scheduler_shard.consulting import Consulting
 from scheduler_shard.desk import Batch, Desk
 from scheduler_shard.overlay import Overlay
 from scheduler_shard.picture import Picture, Step
 from scheduler_shard.proposed import Proposed
 from scheduler_shard.shapes import ShapeBook, ShapeEntry
-from scheduler_shard.units import bare, seed_of
+from scheduler_shard.units import seed_of
 from stretto.model.shape import Shape
 from stretto.model.unit import (
     Cause,
@@ -51,12 +54,9 @@ from stretto.telemetry.story import StoryLog
 
 ROUND_UNITS = 64
 """Units decided before the loop may look at its streams again: one message, about a millisecond."""
-MIXED_SHAPES = Diagnosis(
-    "units whose pods differ in shape are not supported by this release", (), 0
-)
 
 
-class Shard:
+class Shard(Consulting):
     """See the module docstring. Times are seconds on the caller's monotonic clock."""
 
     def __init__(
@@ -301,60 +301,6 @@ class Shard:
         if failed:
             self._no_room(batch, failed, now)
 
-    # --------------------------------------------------------------------------------- extenders
-    def take_questions(self) -> list[Question]:
-        """What the shell is to ask extenders now."""
-        return self._asking.take_new()
-
-    def answered(self, question: Question, reply: Reply) -> None:
-        """Extenders have answered."""
-        self._asking.answer(question, reply)
-
-    def _ask(
-        self, batch: Batch, extenders: tuple[Extender, ...], now: float, *, asked: int = 1
-    ) -> None:
-        """Ask about each unit on the nodes that it fits by the plugins."""
-        snapshot = self.picture.snapshot
-        rows = np.flatnonzero(self.kernel.filter(batch.entry.shape)).tolist()
-        if not rows:
-            self._no_room(batch, batch.units, now)
-            return
-        nodes = tuple((int(snapshot.node_id[row]), snapshot.node(row)) for row in rows)
-        for unit in batch.units:
-            if len(unit.members) > 1 or not unit.members[0].document:
-                text = "extenders are not asked about units of several pods in this release"
-                diagnosis = Diagnosis(text, (EXTENDER,), snapshot.node_count)
-                self._unplaceable(batch.entry, [unit], diagnosis)
-                continue
-            self.counts["asked"] += 1
-            self._asking.ask(Question(unit, batch.entry, extenders, nodes, asked))
-
-    def _conclude(self, question: Question, reply: Reply, now: float) -> None:
-        """Choose among what the extenders left, as things are now."""
-        entry, unit, snapshot = question.entry, question.unit, self.picture.snapshot
-        if reply.error:
-            nodes = snapshot.node_count
-            failed = Diagnosis(reply.error, (EXTENDER,), nodes, error=True)
-            self._unplaceable(entry, [unit], failed)
-            return
-        ids = {row.name: node_id for node_id, row in question.nodes}
-        rows = {name: snapshot.row_of(ids[name]) for name in reply.allowed}
-        left = [row for row in rows.values() if row is not None]
-        bonus = {row: reply.bonus.get(name, 0) for name, row in rows.items() if row is not None}
-        best = self.kernel.place_chosen(entry.shape, left, bonus=bonus, seed=seed_of(unit))
-        if best is not None:
-            self._propose((entry,), bare(unit), (int(snapshot.node_id[best]),), (), now)
-        elif reply.allowed and question.asked < MAX_ASKED:
-            again = Batch(entry=entry, units=[unit], held_before=False)
-            self._ask(again, question.extenders, now, asked=question.asked + 1)
-        elif reply.allowed:
-            self._answers.hand_back([unit], "the nodes that extenders left were taken meanwhile")
-        elif len(self._overlay):
-            self._desk.hold(entry, [unit], barrier=self._overlay.last_serial)
-        else:
-            told = with_failed(self.kernel.diagnose(entry.shape), reply, snapshot.node_count)
-            self._unplaceable(entry, [unit], told)
-
     def _place(self, entry: ShapeEntry, units: list[Unit], now: float) -> list[Unit]:
         """Propose nodes for single pods of one shape; those that found none are returned."""
         first = units[0]
@@ -449,16 +395,23 @@ class Shard:
         Returned are those of which that cannot be said yet: a claim of our own that is still open
         may be what keeps them out.
         """
+        units = self._ask_whom(entry, units) if self._extenders else units
+        if not units:
+            return []
         decided = self._claims.decide(self.kernel, entry.shape, units)
         for proposal in decided.proposals:
-            self._proposed.add(proposal, entries=(entry,), at_s=now)
-            self.counts["preempting"] += 1
-            assert proposal.diagnosis is not None
-            unit = proposal.unit
-            self._answers.note(unit.unit_id, unit.attempt, proposal.diagnosis.message)
+            self._preempt(entry, proposal, now)
         if decided.hopeless:
             self._unplaceable(entry, decided.hopeless, decided.diagnosis)
         return decided.undecided
+
+    def _preempt(self, entry: ShapeEntry, proposal: Proposal, now: float) -> None:
+        """Propose a claim with its victims."""
+        self._proposed.add(proposal, entries=(entry,), at_s=now)
+        self.counts["preempting"] += 1
+        assert proposal.diagnosis is not None
+        unit = proposal.unit
+        self._answers.note(unit.unit_id, unit.attempt, proposal.diagnosis.message)
 
     def _unplaceable(self, entry: ShapeEntry, units: list[Unit], diagnosis: Diagnosis) -> None:
         version = self.picture.snapshot.version

@@ -88,6 +88,12 @@ def interested(extenders: Iterable[Extender], shape: Shape) -> tuple[Extender, .
     )
 
 
+def preempting(extenders: Iterable[Extender], shape: Shape) -> tuple[Extender, ...]:
+    """Those that are asked about victims for pods of a shape."""
+    names = [name for name, _ in shape.requests]
+    return tuple(each for each in extenders if each.preempt_verb and each.interested(names))
+
+
 def read_extenders(raw: object, *, where: str) -> tuple[Extender, ...]:
     """The extenders of a configuration, ignorable ones last as upstream asks them.
 
@@ -97,9 +103,6 @@ def read_extenders(raw: object, *, where: str) -> tuple[Extender, ...]:
     found = [
         _extender(item, where=f"{where}[{i}]") for i, item in enumerate(sequence(raw, where=where))
     ]
-    for i, extender in enumerate(found):
-        if extender.preempt_verb:
-            raise ProfileError(f"{where}[{i}].preemptVerb: not built in this release")
     if sum(bool(extender.bind_verb) for extender in found) > 1:
         raise ProfileError(f"{where}: only one extender can have a bindVerb")
     managed = [name for extender in found for name in extender.managed]

@@ -25,8 +25,8 @@ from stretto.placement.nominated import leave_claimed
 from stretto.placement.plugins.volume_binding import VolumeBinding
 from stretto.placement.plugins.volume_limits import taken_on
 from stretto.placement.postfilter import PostFilterResult
-from stretto.placement.postfilters import post_filter, with_dry_run
-from stretto.placement.preemption import Preemption
+from stretto.placement.postfilters import post_filter, preempt_among, with_dry_run
+from stretto.placement.preemption import Preemption, Tie
 from stretto.placement.profiles import Profiles
 from stretto.placement.refusal import refusal_of
 from stretto.placement.selection import Ranking, own_table
@@ -313,13 +313,20 @@ class Kernel:
                 compiled, self._preemption, tie=lambda row: snapshot.name[row], seed=0
             )
             return with_dry_run(result, compiled, self._preemption)
-        ranking = Ranking(snapshot, seed=seed, own=self._own, avoid=())
-        return post_filter(
-            compiled,
-            self._preemption,
-            tie=lambda row: -int(ranking.low(np.array([row], dtype=np.int64))[0]),
-            seed=seed,
-        )
+        return post_filter(compiled, self._preemption, tie=self._tie(seed), seed=seed)
+
+    def preempt_among(
+        self, shape: Shape, chosen: Mapping[int, Collection[str]], *, seed: int
+    ) -> PostFilterResult:
+        """Whom to preempt for a shape that fits nowhere, among the candidates that extenders left:
+        row → uids of the victims that they want."""
+        compiled = self._compiled(shape)
+        return preempt_among(compiled, self._preemption, chosen, tie=self._tie(seed))
+
+    def _tie(self, seed: int) -> Tie:
+        """The order of equal rows: own partitions first, then by the seed."""
+        ranking = Ranking(self._snapshot, seed=seed, own=self._own, avoid=())
+        return lambda row: -int(ranking.low(np.array([row], dtype=np.int64))[0])
 
     def victims_on(self, shape: Shape, row: int) -> Victims | Status:
         """Who would have to leave one row for a shape, as things are now."""

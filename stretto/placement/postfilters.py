@@ -4,13 +4,14 @@ nowhere."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Mapping
 
 from stretto.placement.compiled import CompiledShape
 from stretto.placement.evaluation import prefilter_status, steps
 from stretto.placement.framework import Code, View
 from stretto.placement.plugins.dynamic_resources import DeviceFilter
 from stretto.placement.postfilter import PostFilterResult, PreemptionCandidate
-from stretto.placement.preemption import NAME, Preemption, Tie
+from stretto.placement.preemption import NAME, Decision, Preemption, Tie
 from stretto.placement.victims import Victims
 
 NOT_FOUND = "not found"
@@ -66,11 +67,25 @@ def _stopped_before(plugin: str, compiled: CompiledShape) -> bool:
     return all(order.index(name) < order.index(plugin) for name in names if name in order)
 
 
+def preempt_among(
+    compiled: CompiledShape,
+    preemption: Preemption,
+    chosen: Mapping[int, Collection[str]],
+    *,
+    tie: Tie,
+) -> PostFilterResult:
+    """What preemption can do on the candidates (row → victims) that extenders left."""
+    return _told(preemption.among(compiled, chosen, tie=tie))
+
+
 def _preempt(
     compiled: CompiledShape, preemption: Preemption, *, tie: Tie, seed: int
 ) -> PostFilterResult:
     args = compiled.profile.preemption
-    decision = preemption.decide(compiled, tie=tie, seed=seed, args=args)
+    return _told(preemption.decide(compiled, tie=tie, seed=seed, args=args))
+
+
+def _told(decision: Decision) -> PostFilterResult:
     victims = decision.victims
     return PostFilterResult(
         Code.UNSCHEDULABLE if victims is None else Code.SUCCESS,

@@ -11,7 +11,7 @@ Messages are those of the condition, without the prefix ``preemption:`` of the p
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from stretto.placement.framework import Bools, Code, Status
 from stretto.placement.nominated import status_from
 from stretto.placement.postfilter import PreemptionArgs
 from stretto.placement.victim_table import NO_VICTIMS, POSSIBLE, TOO_FULL, VictimTable, only_fit
-from stretto.placement.victims import NOBODY, Victims, select_victims
+from stretto.placement.victims import NOBODY, Victim, Victims, select_victims, violations
 from stretto.snapshot.budgets import BUDGET, BudgetRow, budgets
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
@@ -30,6 +30,7 @@ from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 NAME = "DefaultPreemption"
 NEVER = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
+NO_CANDIDATE = "no candidate node for preemption"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _TABLES = 16
 
@@ -123,6 +124,30 @@ class Preemption:
             compiled.filters, compiled.shape, row, snapshot=self._snapshot, budgets=self.budgets(),
             strict=compiled.profile.preemption.strict_budgets,
         )  # fmt: skip
+
+    def among(
+        self, compiled: CompiledShape, chosen: Mapping[int, Collection[str]], *, tie: Tie
+    ) -> Decision:
+        """The best of the candidates that extenders left (row → uids of the victims they want)."""
+        listed = (self._chosen(compiled, row, uids) for row, uids in chosen.items())
+        found = [victims for victims in listed if victims is not None]
+        if not found:
+            return Decision(NO_CANDIDATE)
+        return self._found(min(found, key=lambda victims: (victims.rank, tie(victims.row))))
+
+    def _chosen(self, compiled: CompiledShape, row: int, uids: Collection[str]) -> Victims | None:
+        """These pods of a row as victims; None if they are not all there, or not all lower."""
+        snapshot = self._snapshot
+        pods = [
+            Victim(record, snapshot.shape(record.shape_id))
+            for record in snapshot.records.of(row)
+            if record.uid in uids
+        ]
+        priority = compiled.shape.priority
+        if len(pods) < len(uids) or any(pod.shape.priority >= priority for pod in pods):
+            return None
+        pods.sort(key=lambda pod: pod.importance)
+        return Victims(row, tuple(pods), frozenset(violations(pods, self.budgets())))
 
     def dry_run(
         self,

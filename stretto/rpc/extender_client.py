@@ -63,6 +63,14 @@ class _Score(msgspec.Struct, rename={"host": "Host", "score": "Score"}):
     score: int
 
 
+class _Victim(msgspec.Struct, rename={"uid": "UID"}):
+    uid: str
+
+
+class _Victims(msgspec.Struct, rename={"pods": "Pods"}):
+    pods: list[_Victim] | None = None
+
+
 class ExtenderClient:
     """Connections to the extenders of a configuration; made in a running event loop.
 
@@ -133,6 +141,47 @@ class ExtenderClient:
             scores[each.host] = each.score
         return scores
 
+    async def preempt(
+        self,
+        extender: Extender,
+        *,
+        pod: bytes,
+        doomed: Mapping[str, Sequence[str]],
+        violations: Mapping[str, int],
+    ) -> dict[str, list[str]]:
+        """The candidates of preemption (node → uids of victims) that the extender leaves.
+
+        Raises:
+            ExtenderFailed: it failed, or names another node, or no victim on one.
+        """
+        listed = {
+            name: {
+                "Pods": [_victim(extender, uid) for uid in uids],
+                "NumPDBViolations": violations.get(name, 0),
+            }
+            for name, uids in doomed.items()
+        }
+        known = extender.node_cache_capable
+        body = b'{"Pod":%b,"NodeNameToVictims":%b,"NodeNameToMetaVictims":%b}' % (
+            pod, msgspec.json.encode(None if known else listed),
+            msgspec.json.encode(listed if known else None),
+        )  # fmt: skip
+        fields = self._fields(extender, await self._ask(extender, extender.preempt_verb, body))
+        kind = dict[str, _Victims | None]
+        answer = self._read(extender, fields.get("nodenametometavictims"), kind) or {}
+        left: dict[str, list[str]] = {}
+        for name, victims in answer.items():
+            uids = [] if victims is None else [pod.uid for pod in victims.pods or ()]
+            if name not in doomed:
+                text = f"names node {name[:80]!r}, which it was not asked about"
+                raise ExtenderFailed(extender, text, lied=True)
+            if uids:
+                left[name] = uids
+            elif not extender.ignorable:
+                text = f"expected at least one victim pod on node {name!r}"
+                raise ExtenderFailed(extender, text, lied=True)
+        return left
+
     async def bind(
         self, extender: Extender, *, namespace: str, name: str, uid: str, node: str
     ) -> None:
@@ -182,6 +231,11 @@ class ExtenderClient:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             text = f"its answer cannot be read: {str(error)[:MAX_TEXT]}"
             raise ExtenderFailed(extender, text, lied=True) from None
+
+
+def _victim(extender: Extender, uid: str) -> dict[str, object]:
+    """MetaPod for extenders that know the pods; of a whole Pod only its uid is known here."""
+    return {"UID": uid} if extender.node_cache_capable else {"metadata": {"uid": uid}}
 
 
 def _question(

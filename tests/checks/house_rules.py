@@ -29,8 +29,8 @@ BRAINS = {
         "rules_rest",
     },
     "scheduler_shard": {
-        "answers", "asking", "claims", "desk", "overlay", "partitions", "picture", "proposed",
-        "shapes", "units", "worker",
+        "answers", "asking", "claims", "consulting", "desk", "overlay", "partitions", "picture",
+        "proposed", "shapes", "units", "worker",
     },
 }  # fmt: skip
 BRAIN_FORBIDDEN = {"asyncio", "time", "random", "grpc", "redis", "kubernetes", "aiohttp", "socket"}

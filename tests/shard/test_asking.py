@@ -12,17 +12,20 @@ from stretto.placement.profiles import Profiles
 from stretto.rpc.messages import ToShard
 from stretto.snapshot.delta import NodeChange
 from tests.shard.test_worker import answers, proposals, verdict
-from tests.shard.worlds import full, node, shape, step, unit
+from tests.shard.worlds import came, full, node, shape, step, unit
 
 FPGA = Extender("http://fpga", filter_verb="filter", managed=frozenset({"example.com/fpga"}))
 WANTED = msgspec.structs.replace(shape(), requests=(("cpu", 1000), ("example.com/fpga", 1)))
 
 
-def shard_with(*nodes: NodeChange) -> Shard:
+TAKES = Extender("http://takes", preempt_verb="preempt")
+
+
+def shard_with(*nodes: NodeChange, extenders: tuple[Extender, ...] = (FPGA,)) -> Shard:
     profiles = Profiles.from_configuration(
         {"profiles": [{"schedulerName": "stretto"}]}, ignored=frozenset({"example.com/fpga"})
     )
-    shard = Shard(profiles=profiles, extenders=(FPGA,))
+    shard = Shard(profiles=profiles, extenders=extenders)
     for message in full(*nodes):
         shard.followed(message, now=0.0)
     shard.work_opened()
@@ -142,3 +145,48 @@ def test_a_unit_that_fits_no_node_is_not_asked_about() -> None:
     assert ask(shard, asked_unit("a")) == []
     (told,) = answers(shard).unplaceable
     assert told.diagnosis.message.startswith("0/1 nodes are available: 1 Insufficient cpu. ")
+
+
+def crowded() -> tuple[Shard, Question]:
+    """Two full nodes of pods of lower priority, and a unit that may preempt."""
+    shard = shard_with(node(1, cpu_milli=1000), node(2, cpu_milli=1000), extenders=(TAKES,))
+    for number, uid in ((1, "low-1"), (2, "low-2")):
+        low = msgspec.structs.replace(shape(), priority=-10 * number)
+        message = came(uid, node_id=number, sequence=1 + number, number=number, what=low)
+        shard.followed(message, now=0.0)
+    (question,) = ask(shard, asked_unit("high"))
+    assert proposals(shard) == []
+    return shard, question
+
+
+def test_extenders_are_asked_whom_to_preempt_and_choose_among_the_candidates() -> None:
+    shard, question = crowded()
+    assert [(each.name, each.uids) for each in question.doomed] == [
+        ("node-1", ("low-1",)), ("node-2", ("low-2",)),
+    ]  # fmt: skip
+    shard.answered(question, Reply(doomed={"node-1": ["low-1"]}))
+    (proposal,) = proposals(shard)
+    assert (proposal.nodes, proposal.victims) == ((1,), ("low-1",))
+    assert proposal.diagnosis is not None
+    assert proposal.diagnosis.message.endswith("on node node-1, preempting 1 victims")
+    shard.validate()
+
+
+def test_extenders_that_leave_no_candidate_leave_the_pod_waiting() -> None:
+    for doomed in ({}, {"node-1": ["somebody"]}):
+        shard, question = crowded()
+        shard.answered(question, Reply(doomed=doomed))
+        assert proposals(shard) == []
+        (told,) = answers(shard).unplaceable
+        assert told.diagnosis.message == (
+            "0/2 nodes are available: 2 Insufficient cpu. "
+            "preemption: no candidate node for preemption"
+        )
+
+
+def test_a_pod_that_fits_by_the_time_of_the_reply_preempts_nobody() -> None:
+    shard, question = crowded()
+    shard.followed(step(4, nodes=[node(3)]), now=0.0)
+    shard.answered(question, Reply(doomed={"node-1": ["low-1"]}))
+    (proposal,) = proposals(shard)
+    assert (proposal.nodes, proposal.victims) == ((3,), ())

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scheduler_shard.asking import Question, Reply
+from scheduler_shard.asking import Doomed, Question, Reply
 from scheduler_shard.extending import Extending
 from scheduler_shard.shapes import ShapeEntry
 from stretto.placement.extenders import Extender, ExtenderTls
@@ -87,6 +87,11 @@ async def test_the_second_extender_is_asked_about_what_the_first_left() -> None:
     assert f"rejected by extender {two.url}" in reply.failed["node-1"]
 
 
+def patience(answer: object) -> float:
+    """Seconds: short only where nothing will come."""
+    return 0.2 if answer == "hang" else 15.0
+
+
 HOSTILE = [
     ("hang", "no answer to filter in 0.2 s"),
     (500, "answered 500 to filter"),
@@ -111,7 +116,7 @@ async def test_one_that_hangs_or_lies_is_an_error_unless_it_is_ignorable(
         fake.answers["filter"] = answer
         reply = await reply_of(
             Extender(
-                fake.url, filter_verb="filter", node_cache_capable=True, timeout_s=0.2,
+                fake.url, filter_verb="filter", node_cache_capable=True, timeout_s=patience(answer),
                 ignorable=ignorable,
             )
         )  # fmt: skip
@@ -140,7 +145,9 @@ async def test_scores_that_cannot_be_had_add_nothing_and_lies_are_errors(
 ) -> None:
     async with FakeExtender().serving() as fake:
         fake.answers["rank"] = answer
-        reply = await reply_of(Extender(fake.url, prioritize_verb="rank", weight=1, timeout_s=0.2))
+        reply = await reply_of(
+            Extender(fake.url, prioritize_verb="rank", weight=1, timeout_s=patience(answer))
+        )
     if words:
         assert words in reply.error
     else:
@@ -184,3 +191,50 @@ def test_certificate_files_that_cannot_be_used_are_named() -> None:
     assert not context.check_hostname, (
         "enableHTTPS without an authority trusts anybody, as upstream"
     )
+
+
+async def victims_of(answer: object, *, known: bool = True, ignorable: bool = False) -> Reply:
+    doomed = (Doomed(1, "node-1", ("a", "b"), 1), Doomed(2, "node-2", ("c",), 0))
+    async with FakeExtender().serving() as fake:
+        fake.answers["preempt"] = answer
+        extender = Extender(
+            fake.url, preempt_verb="preempt", node_cache_capable=known, ignorable=ignorable,
+            timeout_s=patience(answer),
+        )  # fmt: skip
+        extending = Extending((extender,), lambda asked, reply: None)
+        try:
+            made = dataclasses.replace(question(extender), nodes=(), doomed=doomed)
+            reply = await extending.ask(made)
+        finally:
+            await extending._client.close()
+        ((_, asked),) = fake.asked
+        sent = asked["NodeNameToMetaVictims" if known else "NodeNameToVictims"]
+        assert sent["node-1"]["NumPDBViolations"] == 1
+        uids = [pod["UID"] if known else pod["metadata"]["uid"] for pod in sent["node-1"]["Pods"]]
+        assert uids == ["a", "b"]
+        return reply
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_extender_takes_candidates_away_and_names_other_victims(known: bool) -> None:
+    answer = {"NodeNameToMetaVictims": {"node-1": {"Pods": [{"UID": "b"}, {"UID": "x"}]}}}
+    assert (await victims_of(answer, known=known)).doomed == {"node-1": ["b", "x"]}
+    assert (await victims_of({}, known=known)).doomed == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"NodeNameToMetaVictims": {"moon": {"Pods": [{"UID": "a"}]}}}, "names node 'moon'"),
+        ({"NodeNameToMetaVictims": {"node-1": {"Pods": []}}}, "at least one victim pod on node"),
+        ({"NodeNameToMetaVictims": {"node-1": None}}, "at least one victim pod on node"),
+        ("hang", "no answer to preempt in 0.2 s"),
+    ],
+)
+async def test_what_an_extender_says_wrong_of_victims(answer: object, words: str) -> None:
+    assert words in (await victims_of(answer)).error
+
+
+async def test_an_ignorable_extender_that_fails_leaves_the_victims_as_they_are() -> None:
+    reply = await victims_of(500, ignorable=True)
+    assert reply == Reply(doomed={"node-1": ["a", "b"], "node-2": ["c"]})
