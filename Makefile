@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: simulate help install check format test proto golden differential model mutants races bench demo lock clean
+.PHONY: simulate help install check format test proto golden differential model reliability mutants races bench demo lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ races: install ## the last of everything at four shards, one winner each: ROUNDS
 
 model: install ## explore the reserve-bind-recover protocol and its broken variants
 	$(BIN)/python -m tests.protocol
+
+reliability: install ## figures of docs/reliability.md: WHAT="late-binds lost-tails rebuild chaos" [ARGS="--pods 2000 --seed 1"]
+	$(BIN)/python -m tests.reliability $(or $(WHAT),late-binds lost-tails rebuild chaos) $(ARGS)
 
 mutants: install ## make faults by hand in a copy of the tree; each must be noticed by a test: [NAME="part of a name"]
 	$(BIN)/python -m tests.mutants $(NAME)

@@ -1,0 +1,43 @@
+"""Figures of the reliability scoreboard: ``python -m tests.reliability late-binds chaos …``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+
+from tests.reliability import chaos, late_binds, lost_tails, rebuild
+
+WHAT = ("late-binds", "lost-tails", "rebuild", "chaos")
+
+
+async def figure(name: str, options: argparse.Namespace) -> int:
+    """One of them; what went wrong in it."""
+    if name == "late-binds":
+        return await late_binds.run(repetitions=options.repetitions, seed=options.seed)
+    if name == "lost-tails":
+        return await lost_tails.run(repetitions=options.repetitions, seed=options.seed)
+    if name == "rebuild":
+        return await rebuild.run(nodes=5_000, pods=50_000)
+    return await chaos.run(pods=options.pods, every_s=options.every_s, seed=options.seed)
+
+
+def main() -> int:
+    """Run what was asked for; 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="+", choices=WHAT)
+    parser.add_argument("--repetitions", type=int, default=1_000)
+    parser.add_argument("--pods", type=int, default=2_000, help="of chaos")
+    parser.add_argument("--every-s", type=float, default=5.0, help="between kills of chaos")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.CRITICAL)
+    wrong = 0
+    for name in options.what:
+        print(f"== {name}")
+        wrong += asyncio.run(figure(name, options))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
