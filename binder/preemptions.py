@@ -142,7 +142,7 @@ class Preemptions:
         for pod in needed.pods:
             uid = pod.record.uid
             facts = cluster.facts[uid]
-            if facts.flags & LEAVING and not self._wanted(uid):
+            if facts.flags & LEAVING and not self._listed(uid):
                 self.asked_to_go.add(uid)  # somebody else has begun to delete it
             victims.append(
                 Leaving(uid, facts.namespace, facts.name, violating=uid in needed.violating)
@@ -194,10 +194,12 @@ class Preemptions:
 
     def _wanted(self, uid: str) -> Claim | None:
         """The first claim that wants a pod to go."""
-        for claim in self.claims.values():
-            if not claim.withdrawn and any(victim.uid == uid for victim in claim.victims):
-                return claim
-        return None
+        return next((claim for claim in self._listed(uid) if not claim.withdrawn), None)
+
+    def _listed(self, uid: str) -> list[Claim]:
+        """The claims that have a pod among their victims: its marks are of our making."""
+        claims = self.claims.values()
+        return [claim for claim in claims if any(v.uid == uid for v in claim.victims)]
 
     def asked(self, victim: Leaving) -> None:
         """The API server has accepted that a victim goes, or does not know it any more."""

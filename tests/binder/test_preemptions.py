@@ -297,9 +297,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.world = Preempting()
         for name in ("n1", "n2"):
             self.world.node(name, cpu=3000)
-        self.allowed = 0
         self.waiting: list[Incoming] = []
         self.count = 0
+        for i in range(6):  # full, so that preemption is what happens
+            self.a_pod_runs("n1" if i % 2 else "n2", 1000, "web" if i % 3 else "db", i % 2)
 
     def name(self) -> str:
         self.count += 1
@@ -382,7 +383,6 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(allowed=st.integers(0, 2))
     def the_budget_changes(self, allowed: int) -> None:
-        self.allowed = allowed
         self.world.machine.budgets.seen(pdb("db", allowed))
         self.world.round()
 
