@@ -308,7 +308,26 @@ class Committer:
         row = self.cluster.snapshot.row_of(node_id)
         if row is None:
             return -1, Cause.NODE_GONE
-        return row, self.kernel.check_one(shape, row)
+        cause = self.kernel.check_one(shape, row)
+        if shape.claims and cause is Cause.NONE and not self._agrees(shape, row):
+            cause = Cause.VOLUMES
+        return row, cause
+
+    def _agrees(self, shape: Shape, row: int) -> bool:
+        """Whether claims that other pods in flight have as well get the same there. By the filter
+        alone, a claim that is about to get a volume might be provisioned elsewhere, too."""
+        snapshot = self.cluster.snapshot
+        plan, node = self.kernel.volume_plan(shape, row), snapshot.name[row]
+        wanted = [(claim, volume, "") for claim, volume in plan.static]
+        wanted += [(claim, "", node) for claim in plan.provision]
+        return all(
+            promised in (None, (volume, place))
+            for claim, volume, place in wanted
+            for promised in (
+                self.cluster.storage.promised(claim),
+                snapshot.volumes.assumption(claim),
+            )
+        )
 
     def _ledger_unit(
         self,

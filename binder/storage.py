@@ -91,9 +91,10 @@ class Storage:
         touched, self._volumes_touched = self._volumes_touched, {}
         return list(touched)
 
-    def is_held(self, claim: str) -> bool:
-        """Whether something is promised to a claim."""
-        return claim in self._holds
+    def promised(self, claim: str) -> tuple[str, str] | None:
+        """(volume, node) that a claim is to get; None: nothing is promised to it."""
+        hold = self._holds.get(claim)
+        return None if hold is None else (hold.volume, hold.node)
 
     def _claims_with(self, kind: str, key: str, before: Any) -> Iterable[str]:
         if kind == CLAIM:

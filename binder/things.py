@@ -69,8 +69,8 @@ class Things:
         found = []
         for claim, name in plan.static:
             volume = self._storage.volume(name)
-            promised = self._storage.is_held(claim) or claim in self._snapshot.volumes.assumed
-            if volume is not None and not promised:
+            assumed = self._snapshot.volumes.assumption(claim)
+            if volume is not None and assumed is None and self._storage.promised(claim) is None:
                 account = volume_account(volume.uid)
                 found.append(self._entry(member, account, VOLUME, 1))
         node_uid = self._snapshot.node_uid[row]

@@ -117,6 +117,11 @@ class VolumeBook:
             return assumption.node
         return claim.selected_node
 
+    def assumption(self, key: str) -> tuple[str, str] | None:
+        """(volume, node) that tentative pods would give a claim."""
+        found = self.assumed.get(key)
+        return None if found is None else (found.volume, found.node)
+
     def holder(self, volume: VolumeRow) -> str:
         """The claim that (is assumed to) have a volume, as its key; empty: none."""
         taken = self.taken.get(volume.name)

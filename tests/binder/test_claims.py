@@ -332,6 +332,29 @@ async def test_a_binder_that_dies_in_between_is_succeeded_by_one_that_goes_on_th
         assert (await w.ended(uid)).node == "n2"
 
 
+@pytest.mark.parametrize("together", [False, True])
+async def test_pods_of_one_claim_get_one_volume_for_it(together):
+    async with world() as w:
+        await w.create(VOLUMES, volume("v1", node="n1", cls="fast"))
+        await w.create(CLAIMS, claim("data", cls="fast"))
+        first, second = await w.pod("first", "data"), await w.pod("second", "data")
+        await w.seen("PersistentVolume", "v1")
+        await w.seen("PersistentVolumeClaim", "default/data")
+        both = [await w.rig.proposal("first", "n1"), await w.rig.proposal("second", "n2")]
+        for each in [both] if together else [both[:1], both[1:]]:
+            w.rig.commits.propose(each)
+            await until(lambda: w.stage(first) is Stage.PREBIND, "the first is reserved")
+        await until(lambda: len(w.rig.verdicts) == 2, "two verdicts")
+        causes = {v.unit_id: v.cause for v in w.rig.verdicts}
+        assert causes[second] is Cause.VOLUMES, "it is not provisioned on n2 as well"
+        await w.propose("second", "n1")
+        await until(lambda: w.stage(second) is Stage.PREBIND, "beside the first it may")
+        await w.has_claim_ref("v1")
+        await w.bind_claim("data", "v1")
+        for uid in (first, second):
+            assert (await w.ended(uid)).node == "n1"
+
+
 async def gang(w: World, *names: str) -> Incoming:
     """One unit of two pods, on n1 and n2."""
     first, second = [await w.rig.proposal(n, f"n{i}") for i, n in enumerate(names, 1)]
