@@ -136,6 +136,7 @@ class PodVerbs:
                 "lastTransitionTime": now,
             }
             status = decode(pod.status)
+            status.pop("nominatedNodeName", None)
             with_condition(status, condition)
             self._scheduled = (now, pod.status, encode(status))
         return self._scheduled[2]

@@ -17,6 +17,7 @@ from tests.contract.cluster import Cluster, Follower, SeenPod, decoded, path_of,
 
 Follow = Callable[..., Awaitable[Follower]]
 PENDING = "spec.nodeName=,spec.schedulerName=stretto,status.phase!=Succeeded,status.phase!=Failed"
+NOMINATED = "spec.nodeName=,status.nominatedNodeName!="
 BOUND = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -115,6 +116,35 @@ async def test_a_pod_that_leaves_the_selector_is_told_as_deleted(
     assert left.resource_version == entered.resource_version > version_of(pod)
     assert left.new is not None
     assert not left.new.metadata.deletion_timestamp
+
+
+async def test_nominated_pods_are_selected_and_leave_when_they_are_cleared_or_bound(
+    cluster: Cluster, follow: Follow
+) -> None:
+    nominated = await follow(params={"fieldSelector": NOMINATED})
+    await nominated.until_synced()
+    versions = {}
+    for name in ("p1", "p2"):
+        pod = await cluster.create_pod(name, schedulerName="stretto")
+        for node in ("n1", "n2"):
+            meta = {"uid": pod["metadata"]["uid"]}
+            patch = {"metadata": meta, "status": {"nominatedNodeName": node}}
+            pod = decoded(await cluster.client.patch(f"{path_of(pod)}/status", patch))
+        assert [(await nominated.next()).kind for _ in range(2)] == [
+            EventKind.ADDED, EventKind.MODIFIED,
+        ]  # fmt: skip
+        versions[name] = pod
+    patch = {"status": {"nominatedNodeName": None}}
+    cleared = decoded(await cluster.client.patch(f"{path_of(versions['p1'])}/status", patch))
+    assert "nominatedNodeName" not in cleared["status"]
+    assert (await cluster.bind(versions["p2"])).kind is BindKind.BOUND
+    for pod in versions.values():
+        left = await nominated.next()
+        assert (left.kind, left.uid) == (EventKind.DELETED, pod["metadata"]["uid"])
+        assert left.new is not None
+        assert not left.new.metadata.deletion_timestamp
+    bound = decoded(await cluster.client.get(path_of(versions["p2"])))
+    assert "nominatedNodeName" not in bound["status"], "a bind ends a nomination"
 
 
 async def test_a_pending_pod_that_is_deleted_leaves_with_its_deletion_timestamp(
