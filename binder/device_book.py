@@ -62,6 +62,17 @@ class DeviceBook:
         """A claim as the API has it."""
         return self._rows.get(key)
 
+    def unused(self, key: str, *, uid: str, pod: str) -> bool:
+        """Whether nobody but the pod has or is about to have any use of a claim's devices."""
+        row = self._rows.get(key)
+        return (
+            row is not None
+            and row.uid == uid
+            and row.allocation is not None
+            and row.reserved_for in ((), (pod,))
+            and key not in self._pods_of
+        )
+
     def take_touched(self) -> list[str]:
         """Pods of whose claims the API has said something new since the last call."""
         touched, self._touched = self._touched, {}

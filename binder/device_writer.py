@@ -30,6 +30,7 @@ from stretto.model.device_objects import ResourceClaim
 from stretto.model.devices import ClaimRow
 from stretto.model.objects import ObjectMeta
 from stretto.model.shape import Shape
+from stretto.model.unit import Release
 from stretto.placement.devices.claimed import container_mappings
 
 logger = logging.getLogger(__name__)
@@ -162,6 +163,15 @@ class DeviceWriter:
         self._machine.cluster.devices.unwritten(key)
         del self._made[binding.uid]
         return Answer.DONE
+
+    async def release(self, order: Release) -> Answer:
+        """Give up a claim's devices, unless somebody uses them by now."""
+        cluster = self._machine.cluster
+        used = not cluster.devices.unused(order.claim, uid=order.claim_uid, pod=order.pod)
+        if used or order.pod in cluster.facts:
+            return Answer.LOST
+        patch = release_patch(order.claim_uid, pod_uid=order.pod, deallocate=True)
+        return await self._patch(f"{claim_path(order.claim)}/status", patch)
 
     def forget(self, uid: str) -> None:
         """A pod has passed or is over."""

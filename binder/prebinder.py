@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from binder.machine import Machine
 from binder.prebind import Answer, ClaimWrite, Phase, Prebind, Step, Write
 from stretto.kube.client import MERGE, KubeClient, path_part
 from stretto.kube.errors import KubeError
+from stretto.model.unit import Release
 from stretto.model.volumes import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 WRITES_IN_FLIGHT = 16
 TICK_S = 1.0
+RELEASE_TRIES = 30
 
 
 class PreBinder:
@@ -60,6 +62,13 @@ class PreBinder:
         self._devices = DeviceWriter(machine, client)
         self._slots = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._wake = asyncio.Event()
+        self._releases: dict[Release, None] = {}
+        """Asked for and not begun."""
+
+    def release(self, orders: Iterable[Release]) -> None:
+        """Claims whose devices keep pods from where they could go."""
+        self._releases.update(dict.fromkeys(orders))
+        self._wake.set()
 
     def put(self, binding: Binding) -> None:
         """A pod in PREBIND was reserved."""
@@ -83,6 +92,9 @@ class PreBinder:
                     async with asyncio.timeout(timeout_s):
                         await self._wake.wait()
                 self._wake.clear()
+                releases, self._releases = self._releases, {}
+                for order in releases:
+                    group.create_task(self._give_up_devices(order))
                 now_s = time.monotonic()
                 everybody = now_s - ticked >= TICK_S
                 ticked = now_s if everybody else ticked
@@ -130,6 +142,20 @@ class PreBinder:
         binding.prebind_failed(prebind.failure)
         self._machine.stepped(binding)
         self._changed()
+
+    async def _give_up_devices(self, order: Release) -> None:
+        """What becomes of it is seen in the log; a shard that finds the same again asks again."""
+        for _ in range(RELEASE_TRIES):
+            async with self._slots:
+                try:
+                    answer = await self._devices.release(order) if self._may_act() else Answer.AGAIN
+                except KubeError as error:
+                    logger.warning("claim %s: %s", order.claim, error)
+                    answer = Answer.AGAIN
+            if answer is not Answer.AGAIN:
+                return
+            await asyncio.sleep(TICK_S)
+        logger.warning("claim %s could not be given up for pod %s", order.claim, order.pod)
 
     async def _carry_out(self, prebind: Prebind, step: Step) -> None:
         assert step.write is not None

@@ -227,6 +227,8 @@ class BinderServer:
             )
         if incoming:
             parts.commits.propose(incoming)
+        if batch.releases:
+            parts.prebinder.release(batch.releases)
         for number in batch.forgotten:
             stream.shapes.pop(number, None)
 

@@ -253,7 +253,7 @@ class ObjectRow(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., key: _Optional[str] = ..., version: _Optional[int] = ..., payload: _Optional[bytes] = ..., removed: _Optional[bool] = ...) -> None: ...
 
 class ProposalBatch(_message.Message):
-    __slots__ = ("hello", "shapes", "units", "binder_epoch", "node", "spare", "spare_count", "decided_at", "forgotten", "resent", "victim_uid", "victim_count", "diagnosis", "diagnoses")
+    __slots__ = ("hello", "shapes", "units", "binder_epoch", "node", "spare", "spare_count", "decided_at", "forgotten", "resent", "victim_uid", "victim_count", "diagnosis", "diagnoses", "release_claim", "release_claim_uid", "release_pod")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
@@ -268,6 +268,9 @@ class ProposalBatch(_message.Message):
     VICTIM_COUNT_FIELD_NUMBER: _ClassVar[int]
     DIAGNOSIS_FIELD_NUMBER: _ClassVar[int]
     DIAGNOSES_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_CLAIM_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_CLAIM_UID_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_POD_FIELD_NUMBER: _ClassVar[int]
     hello: ShardHello
     shapes: _containers.RepeatedCompositeFieldContainer[ShapeDefinition]
     units: Units
@@ -282,7 +285,10 @@ class ProposalBatch(_message.Message):
     victim_count: _containers.RepeatedScalarFieldContainer[int]
     diagnosis: _containers.RepeatedScalarFieldContainer[int]
     diagnoses: _containers.RepeatedCompositeFieldContainer[Diagnosis]
-    def __init__(self, hello: _Optional[_Union[ShardHello, _Mapping]] = ..., shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., binder_epoch: _Optional[int] = ..., node: _Optional[_Iterable[int]] = ..., spare: _Optional[_Iterable[int]] = ..., spare_count: _Optional[_Iterable[int]] = ..., decided_at: _Optional[_Iterable[int]] = ..., forgotten: _Optional[_Iterable[int]] = ..., resent: _Optional[bool] = ..., victim_uid: _Optional[_Iterable[str]] = ..., victim_count: _Optional[_Iterable[int]] = ..., diagnosis: _Optional[_Iterable[int]] = ..., diagnoses: _Optional[_Iterable[_Union[Diagnosis, _Mapping]]] = ...) -> None: ...
+    release_claim: _containers.RepeatedScalarFieldContainer[str]
+    release_claim_uid: _containers.RepeatedScalarFieldContainer[str]
+    release_pod: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, hello: _Optional[_Union[ShardHello, _Mapping]] = ..., shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., binder_epoch: _Optional[int] = ..., node: _Optional[_Iterable[int]] = ..., spare: _Optional[_Iterable[int]] = ..., spare_count: _Optional[_Iterable[int]] = ..., decided_at: _Optional[_Iterable[int]] = ..., forgotten: _Optional[_Iterable[int]] = ..., resent: _Optional[bool] = ..., victim_uid: _Optional[_Iterable[str]] = ..., victim_count: _Optional[_Iterable[int]] = ..., diagnosis: _Optional[_Iterable[int]] = ..., diagnoses: _Optional[_Iterable[_Union[Diagnosis, _Mapping]]] = ..., release_claim: _Optional[_Iterable[str]] = ..., release_claim_uid: _Optional[_Iterable[str]] = ..., release_pod: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class VerdictBatch(_message.Message):
     __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "kind", "cause", "sequence", "node", "node_count", "binder_epoch", "not_leader")

@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler_shard.units import bare, seed_of
 from stretto.model.shape import Shape
-from stretto.model.unit import Diagnosis, Proposal, Unit
+from stretto.model.unit import Diagnosis, Proposal, Release, Unit
 from stretto.placement.kernel import Kernel
 from stretto.placement.postfilter import PostFilterResult, condition_message
 from stretto.snapshot.columns import Snapshot
@@ -28,6 +28,8 @@ class Decided:
     proposals: list[Proposal] = field(default_factory=list)
     """With victims."""
     hopeless: list[Unit] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    """Claims to devices that keep them from where they could go."""
     undecided: list[Unit] = field(default_factory=list)
     """A claim of our own that is open may be what keeps them out."""
 
@@ -54,7 +56,11 @@ class Claims:
         decided = Decided(kernel.diagnose(shape))
         message = decided.diagnosis.message
         for index, unit in enumerate(units):
-            result = kernel.post_filter(shape, seed=seed_of(unit))
+            uid = unit.members[0].uid
+            result = kernel.post_filter(shape, seed=seed_of(unit), pod=uid)
+            if result.release is not None and not self.open:
+                claim = result.release
+                decided.releases.append(Release(claim.key, claim.uid, uid))
             diagnosis = decided.diagnosis = msgspec.structs.replace(
                 decided.diagnosis,
                 message=condition_message(message, result),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from scheduler_shard.desk import Key
 from scheduler_shard.shapes import ShapeBook, ShapeEntry
-from stretto.model.unit import Proposal, Unit
+from stretto.model.unit import Proposal, Release, Unit
 from stretto.rpc.messages import ProposalBatch
 
 MESSAGE_UNITS = 128
@@ -35,6 +36,7 @@ class Proposed:
         self._open: dict[Key, Open] = {}
         self._unsent: deque[Key] = deque()
         self._resend: deque[Key] = deque()
+        self._releases: dict[Release, None] = {}
         self._defined: set[int] = set()
         """Shape numbers that the stream knows."""
 
@@ -44,13 +46,17 @@ class Proposed:
     @property
     def unsent(self) -> int:
         """Proposals that wait for :meth:`take`."""
-        return len(self._unsent) + len(self._resend)
+        return len(self._unsent) + len(self._resend) + len(self._releases)
 
     def add(self, proposal: Proposal, *, entries: tuple[ShapeEntry, ...], at_s: float) -> None:
         """A decision that the Binder has not heard of."""
         key = (proposal.unit.unit_id, proposal.unit.attempt)
         self._open[key] = Open(proposal, entries=entries, at_s=at_s)
         self._unsent.append(key)
+
+    def release(self, releases: Iterable[Release]) -> None:
+        """Requests that the Binder has not heard of."""
+        self._releases.update(dict.fromkeys(releases))
 
     def settle(self, key: Key) -> Open | None:
         """A verdict has come; None: on nothing that is open."""
@@ -62,6 +68,7 @@ class Proposed:
         self._open.clear()
         self._unsent.clear()
         self._resend.clear()
+        self._releases.clear()
         return units
 
     def opened(self, epoch: int) -> None:
@@ -87,7 +94,9 @@ class Proposed:
             opened = self._open.get(queue.popleft())
             if opened is not None:
                 found.append(opened)
-        if not found:
+        releases = list(self._releases)
+        self._releases.clear()
+        if not found and not releases:
             return None
         shapes = {entry.number: entry.shape for opened in found for entry in opened.entries}
         new = [(number, shape) for number, shape in shapes.items() if number not in self._defined]
@@ -97,6 +106,7 @@ class Proposed:
             shapes=new,
             proposals=[opened.proposal for opened in found],
             resent=resent,
+            releases=releases,
             forgotten=self._forgotten(),
         )
 

@@ -401,6 +401,7 @@ class Shard(Consulting):
         decided = self._claims.decide(self.kernel, entry.shape, units)
         for proposal in decided.proposals:
             self._preempt(entry, proposal, now)
+        self._proposed.release(decided.releases)
         if decided.hopeless:
             self._unplaceable(entry, decided.hopeless, decided.diagnosis)
         return decided.undecided

@@ -87,6 +87,19 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
     """With victims: why the unit fits nowhere as things are, preemption's part included."""
 
 
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """A shard's request to give up a claim's devices, which keep a pod from where it could go.
+
+    It has no answer: what becomes of it is in the log.
+    """
+
+    claim: str
+    """namespace/name."""
+    claim_uid: str
+    pod: str
+    """Uid; nobody else uses the claim."""
+
+
 class VerdictKind(enum.IntEnum):
     """The Binder's answer to a proposal."""
 

@@ -300,20 +300,23 @@ class Kernel:
         """Why the shape fits nowhere, in upstream's words."""
         return diagnose(self._compiled(shape), self._snapshot)
 
-    def post_filter(self, shape: Shape, *, seed: int, by_name: bool = False) -> PostFilterResult:
+    def post_filter(
+        self, shape: Shape, *, seed: int, pod: str = "", by_name: bool = False
+    ) -> PostFilterResult:
         """What can be done for a shape that fits nowhere: whom to preempt, or why not.
 
         Of nodes that are equal under all criteria the seed picks one, own partitions first; with
-        ``by_name`` it is the smallest name, and all candidates are listed.
+        ``by_name`` it is the smallest name, and all candidates are listed. ``pod``: the uid of the
+        pod that it is asked for.
         """
         compiled = self._compiled(shape)
         snapshot = self._snapshot
         if by_name:
             result = post_filter(
-                compiled, self._preemption, tie=lambda row: snapshot.name[row], seed=0
+                compiled, self._preemption, tie=lambda row: snapshot.name[row], seed=0, pod=pod
             )
             return with_dry_run(result, compiled, self._preemption)
-        return post_filter(compiled, self._preemption, tie=self._tie(seed), seed=seed)
+        return post_filter(compiled, self._preemption, tie=self._tie(seed), seed=seed, pod=pod)
 
     def preempt_among(
         self, shape: Shape, chosen: Mapping[int, Collection[str]], *, seed: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stretto.model.devices import ClaimRow
 from stretto.placement.framework import Code, Status
 
 
@@ -44,8 +45,8 @@ class PostFilterResult:
     """None: status.nominatedNodeName stays; '': it is cleared; otherwise the nominated node."""
     victims: tuple[str, ...] = ()
     """Uids of the pods to go from that node, most important first."""
-    release: tuple[str, ...] = ()
-    """Claim (namespace/name) whose allocation is to be given up."""
+    release: ClaimRow | None = None
+    """The claim whose allocation is to be given up."""
     candidates: tuple[PreemptionCandidate, ...] = ()
     """Every node on which preemption works, by row."""
     dry_run: tuple[tuple[int, Status], ...] = ()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 
+from stretto.model.devices import ClaimRow
 from stretto.placement.compiled import CompiledShape
 from stretto.placement.evaluation import prefilter_status, steps
 from stretto.placement.framework import Code, View
@@ -20,21 +21,22 @@ _DEVICES = "DynamicResources"
 
 
 def post_filter(
-    compiled: CompiledShape, preemption: Preemption, *, tie: Tie, seed: int
+    compiled: CompiledShape, preemption: Preemption, *, tie: Tie, seed: int, pod: str
 ) -> PostFilterResult:
     """The first plugin that helps or fails decides; the texts of those that do not are joined.
 
     DynamicResources' PostFilter fails when its PreFilter was never reached, because another plugin
     had rejected the pod for good before; preemption does not run then (kube-scheduler 1.37.2).
+    ``pod``: the uid of the pod.
     """
     texts: list[str] = []
-    release: tuple[str, ...] = ()
+    release = None
     for plugin in compiled.profile.points.get("postFilter", ()):
         if plugin == _DEVICES and _stopped_before(_DEVICES, compiled):
             return PostFilterResult(Code.ERROR, NOT_FOUND)
         if plugin == _DEVICES:
-            release = _releasable(compiled)
-            texts += [DEALLOCATED] if release else []
+            release = _releasable(compiled, pod or compiled.shape.owner[1])
+            texts += [] if release is None else [DEALLOCATED]
         if plugin == NAME:
             found = _preempt(compiled, preemption, tie=tie, seed=seed)
             message = ", ".join([*texts, found.message])
@@ -42,17 +44,17 @@ def post_filter(
     return PostFilterResult(Code.UNSCHEDULABLE, ", ".join(texts), release=release)
 
 
-def _releasable(compiled: CompiledShape) -> tuple[str, ...]:
+def _releasable(compiled: CompiledShape, pod: str) -> ClaimRow | None:
     """The claim whose allocation is of no use where the pod could go, and of which nobody else
     makes use: giving it up may help. Upstream takes a random one; this is the first."""
     devices = next((each for each in compiled.filters if isinstance(each, DeviceFilter)), None)
     if devices is None or prefilter_status(compiled) is not None:
-        return ()
+        return None
     snapshot = compiled.snapshot
     for plugin, _, alive in steps(compiled, snapshot):
         if plugin == _DEVICES:
-            return devices.releasable(View(snapshot), alive)[:1]
-    return ()
+            return next(iter(devices.releasable(View(snapshot), alive, pod=pod)), None)
+    return None
 
 
 def _stopped_before(plugin: str, compiled: CompiledShape) -> bool:

@@ -24,6 +24,7 @@ from stretto.model.unit import (
     HandBack,
     Outcome,
     Proposal,
+    Release,
     Unit,
     UnitId,
     Unplaceable,
@@ -127,6 +128,7 @@ class ProposalBatch:
     """After a reconnect: may have been answered before."""
     forgotten: list[int] = field(default_factory=list)
     """Shape numbers that will not be used again on this stream."""
+    releases: list[Release] = field(default_factory=list)
 
 
 @dataclass(slots=True)

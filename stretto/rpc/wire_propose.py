@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from proto import stretto_pb2 as pb
-from stretto.model.unit import Cause, Diagnosis, Proposal, UnitId, Verdict, VerdictKind
+from stretto.model.unit import Cause, Diagnosis, Proposal, Release, UnitId, Verdict, VerdictKind
 from stretto.rpc.errors import WireError
 from stretto.rpc.messages import ProposalBatch, VerdictBatch
 from stretto.rpc.wire import (
@@ -47,6 +47,9 @@ def encode_proposals(message: ProposalBatch) -> bytes:
             wire.victim_count.extend(short([len(run) for run in victims], 0))
             wire.victim_uid.extend(chained(victims))
             put_some_diagnoses(wire, [item.diagnosis for item in proposals])
+    wire.release_claim.extend([item.claim for item in message.releases])
+    wire.release_claim_uid.extend([item.claim_uid for item in message.releases])
+    wire.release_pod.extend([item.pod for item in message.releases])
     return wire.SerializeToString()
 
 
@@ -75,7 +78,15 @@ def decode_proposals(data: bytes) -> ProposalBatch:
         proposals=list(proposals),
         resent=wire.resent,
         forgotten=list(wire.forgotten),
+        releases=_get_releases(wire),
     )
+
+
+def _get_releases(wire: Any) -> list[Release]:
+    claims = list(wire.release_claim)
+    uids = exact(wire.release_claim_uid, len(claims), "ProposalBatch.release_claim_uid")
+    pods = exact(wire.release_pod, len(claims), "ProposalBatch.release_pod")
+    return list(map(Release, claims, uids, pods))
 
 
 def _get_victims(

@@ -21,7 +21,7 @@ from stretto.model.devices import (
     SubRequest,
     decode_claim,
 )
-from stretto.model.unit import Cause, OutcomeKind
+from stretto.model.unit import Cause, OutcomeKind, Release
 from tests.binder.shells import PODS, Rig, delete, pod_manifest, simulated, until
 from tests.binder.test_claims import World as Claims
 
@@ -216,6 +216,31 @@ async def test_a_binder_that_starts_in_between_finds_the_claim_and_goes_on_with_
         shape = (await w.rig.proposal("p", "n1")).shapes[0]
         assert w.rig.machine.kernel.filter(shape).tolist() == [True, False]
         assert w.rig.machine.kernel.diagnose(shape).nodes == 2
+
+
+async def test_devices_that_only_keep_a_pod_away_are_given_up_on_request():
+    async with world() as w:
+        await w.devices({"name": "a"})
+        await w.claim("data")
+        uid = await w.pod("p", "data")
+        await w.propose("p", "n1")
+        await w.bound(uid)
+        claim_uid = (await w.get(f"{CLAIMS}/data"))["metadata"]["uid"]
+        prebinder = w.rig.prebinder
+        prebinder.release([Release("default/data", claim_uid, "another")])
+        prebinder.release([Release("default/data", claim_uid, uid)])
+        prebinder.release([Release("default/missing", claim_uid, uid)])
+        await asyncio.sleep(0.1)
+        assert (await w.status("data"))["allocation"], "the pod uses it, or is on a node"
+
+        await delete(w.client, "p")
+        await until(lambda: uid not in w.rig.machine.cluster.facts, "the pod is gone")
+        prebinder.release([Release("default/data", "another", uid)])
+        await asyncio.sleep(0.1)
+        assert (await w.status("data"))["allocation"], "it is another claim by now"
+        prebinder.release([Release("default/data", claim_uid, uid)])
+        await until(lambda: w.logged("data").allocation is None, "the devices are free")
+        assert not (await w.status("data")).get("reservedFor")
 
 
 def test_configuration_of_classes_and_claims_is_copied_for_the_requests_it_concerns():

@@ -170,6 +170,29 @@ async def test_two_pods_share_a_claim_and_both_run_on_its_node(api: Api, tmp_pat
         await stack.settle()
 
 
+async def test_devices_where_a_pod_cannot_go_any_more_are_given_up_for_others(
+    api: Api, tmp_path: Path
+) -> None:
+    """As a scheduler that died between its two writes leaves it."""
+    await api.create_nodes(2)
+    for node in ("n-0", "n-1"):
+        await api.call("POST", SLICES, slice_of(node, 1))
+    await api.call("POST", CLAIMS, claim("c"))
+    pod = await api.create_pod("p", **using(resourceClaimName="c"))
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n-0"]}]}]
+    result = {"request": "gpus", "driver": DRIVER, "pool": "n-0", "device": "gpu-0"}
+    allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": terms}}
+    user = {"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}
+    status = {"status": {"allocation": allocation, "reservedFor": [user]}}
+    await api.call("PATCH", f"{CLAIMS}/c/status", status, kind=MERGE)
+    cordon = {"spec": {"unschedulable": True}}
+    await api.call("PATCH", "/api/v1/nodes/n-0", cordon, kind=MERGE)
+    async with Stack(tmp_path, api.plane.kubeconfig) as stack:
+        assert await bound(api, 1) == {"p": "n-1"}
+        assert devices_of(await api.call("GET", f"{CLAIMS}/c")) == ["n-1/gpu-0"]
+        await stack.settle()
+
+
 async def test_four_shards_race_for_the_last_device(api: Api, tmp_path: Path) -> None:
     await api.create_nodes(4)
     for i in range(4):

@@ -310,3 +310,25 @@ def test_devices_that_are_alike_are_not_tried_one_after_the_other():
     found = cluster.kernel.evaluate(using("c"))
     assert found.error == ""
     assert found.rejected[0].reasons == ("cannot allocate all claims",)
+
+
+@pytest.mark.parametrize(
+    ("users", "pod", "released"),
+    [((), "me", True), (("me",), "me", True), (("me",), "other", False),
+     (("me", "other"), "me", False)],
+)  # fmt: skip
+def test_a_claim_that_keeps_its_only_user_from_where_it_could_go_is_to_be_given_up(
+    users, pod, released
+):
+    cluster = Cluster(nodes=2)
+    for node in ("n0", "n1"):
+        cluster.pool(device("a"), node=node)
+    field = NodeTerm(fields=(Requirement("metadata.name", "In", ("n0",)),))
+    allocation = Allocation((Result("r", DRIVER, "n0-pool", "a"),), (field,))
+    row = ClaimRow("ns", "c", "uid-c", (wants(),), allocation=allocation, reserved_for=users)
+    cluster.put(CLAIM, "ns/c", row)
+    cordoned = NodeRow("n0", "uid-0", allocatable=(("cpu", 8000), ("pods", 9)), unschedulable=True)
+    cluster.apply(nodes=[NodeChange(1, cordoned)])
+    found = cluster.kernel.post_filter(using("c"), seed=1, pod=pod)
+    assert (found.release == row) is released
+    assert found.message.startswith("deallocation of ResourceClaim completed") is released

@@ -23,6 +23,7 @@ from stretto.model.unit import (
     OutcomeKind,
     PodUid,
     Proposal,
+    Release,
     Unit,
     UnitId,
     Unplaceable,
@@ -164,6 +165,7 @@ MESSAGES = {
             lists(st.one_of(proposals, preemptions)),
             st.booleans(),
             lists(u32),
+            lists(st.builds(Release, names, names, names)),
         ),
     ),
     "VerdictBatch": (

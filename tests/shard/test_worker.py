@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from scheduler_shard.picture import Step
 from scheduler_shard.worker import Shard
-from stretto.model.unit import Attempt, Cause, Proposal, Unit, UnitId, Verdict, VerdictKind, Version
+from stretto.model.devices import CLAIM, Allocation, ClaimRow, Result, encode_row
+from stretto.model.shape import ClaimRef, NodeTerm, Requirement
+from stretto.model.unit import (
+    Attempt,
+    Cause,
+    Proposal,
+    Release,
+    Unit,
+    UnitId,
+    Verdict,
+    VerdictKind,
+    Version,
+)
 from stretto.placement.profiles import Profiles
 from stretto.rpc.messages import FollowKind, FollowMessage, FromShard, ToShard, VerdictBatch
-from stretto.snapshot.delta import Delta, NodeChange
+from stretto.snapshot.delta import Delta, NodeChange, ObjectRow
 from stretto.telemetry.story import StoryLog
 from tests.shard.worlds import came, full, node, shape, step, unit
 
@@ -437,3 +450,24 @@ def test_what_happened_to_a_unit_can_be_told() -> None:
     shard.verdicts(verdict(proposal, VerdictKind.CONFLICT), now=0.0)
     texts = [line.text for line in stories.story("a")]
     assert texts == ["proposed on (1,), spares ()", "lost: CONFLICT CAPACITY"]
+
+
+def test_a_claim_that_keeps_a_pod_from_its_node_is_to_be_given_up() -> None:
+    shard = shard_with(node(1), node(2))
+    field = NodeTerm(fields=(Requirement("metadata.name", "In", ("node-3",)),))
+    result = Result("r", "driver", "pool", "device")
+    row = ClaimRow("default", "c", "claim-uid", allocation=Allocation((result,), (field,)))
+    claim = ObjectRow(CLAIM, row.key, payload=encode_row(row))
+    shard.followed(step(2, objects=[claim]), now=0.0)
+    wants = msgspec.structs.replace(shape(), device_claims=(ClaimRef("c"),))
+    shard.work(ToShard(shapes=[(1, wants)], units=[unit("a"), unit("b")]))
+    while shard.decide(now=0.0):
+        pass
+    batch = shard.take_proposals()
+    assert batch is not None
+    assert not batch.proposals
+    assert batch.releases == [Release("default/c", "claim-uid", "a")]
+    assert shard.take_proposals() is None
+    answers = shard.take_answers()
+    assert answers is not None
+    assert {each.unit_id for each in answers.unplaceable} == {"a", "b"}

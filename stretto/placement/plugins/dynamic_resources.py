@@ -180,19 +180,19 @@ class DeviceFilter(Filter):
         problems = (problem for _, problem in self._claims.parts(View(self._claims.world.snapshot)))
         return tuple(row for p in problems if p is not None for row in p.failing_rows)
 
-    def releasable(self, view: View, alive: Bools) -> tuple[str, ...]:
+    def releasable(self, view: View, alive: Bools, *, pod: str) -> tuple[ClaimRow, ...]:
         """Claims that are allocated, unusable on a row (of ``alive``) where all else of the plugin
-        is well, and reserved for nobody else than the pod."""
-        claims, own = self._claims, self._claims.shape.owner[1]
+        is well, and reserved for nobody else than the pod with this uid."""
+        claims = self._claims
         well = alive.copy()
         for mask, problem in claims.parts(view):
             if problem is not None:
                 fits = problem.codes(view) == FITS
                 well &= fits if mask is None else (fits | ~mask)
         return tuple(
-            claim.key
+            claim
             for claim in claims.plan().allocated
-            if claim.reserved_for in ((), (own,)) and (well & ~self._usable(claim, view)).any()
+            if claim.reserved_for in ((), (pod,)) and (well & ~self._usable(claim, view)).any()
         )
 
     def _available(self, view: View) -> Bools:
