@@ -55,6 +55,9 @@ class Claims:
         """Claim nodes for units of one shape that fit nowhere, as long as preemption helps."""
         decided = Decided(kernel.diagnose(shape))
         message = decided.diagnosis.message
+        if decided.diagnosis.error:
+            decided.hopeless += units  # the attempt itself failed: nobody goes for that
+            return decided
         for index, unit in enumerate(units):
             uid = unit.members[0].uid
             result = kernel.post_filter(shape, seed=seed_of(unit), pod=uid)

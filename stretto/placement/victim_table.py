@@ -105,7 +105,9 @@ class VictimTable:
         helpful = self._compiled.static.mask[rows]
         helpful = helpful & (alloc[1:] >= amounts[1:, None]).all(axis=0)
         helpful = helpful & (free < amounts[:, None]).any(axis=0)
-        if helpful.any():
+        if self._compiled.shape.priority <= self._snapshot.lowest_priority:
+            self.state[rows[helpful]] = NO_VICTIMS
+        elif helpful.any():
             names = [column.name for column, _ in columns]
             self._dry_run(rows[helpful], free[:, helpful], amounts, names, budgets)
 

@@ -172,6 +172,8 @@ def needed_of(
 
 
 def _lower(shape: Shape, row: int, snapshot: Snapshot) -> Iterable[Victim]:
+    if shape.priority <= snapshot.lowest_priority:
+        return
     for record in snapshot.records.of(row):
         if snapshot.priority_of(record.shape_id) < shape.priority:
             yield Victim(record, snapshot.shape(record.shape_id))

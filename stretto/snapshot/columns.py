@@ -247,6 +247,11 @@ class Snapshot:
         if row is not None:
             self.changes.note(row)
 
+    @property
+    def lowest_priority(self) -> int:
+        """No pod on a node has less priority."""
+        return self._shapes.lowest_priority
+
     def priority_of(self, shape_id: int) -> int:
         """The priority of a shape of the Binder's log; much cheaper than :meth:`shape`."""
         return self._shapes.priority(shape_id)

@@ -123,6 +123,8 @@ class ShapeTable:
         self._resources = resources
         self._kins = kins
         self._pods = resources.column(PODS)
+        self.lowest_priority = 1 << 31
+        """Of all shapes of the epoch: no pod on a node has less."""
         self._packed: dict[int, bytes] = {}
         self._templates: list[_Template] = []
         self._by_content: dict[bytes, int] = {}
@@ -132,6 +134,7 @@ class ShapeTable:
     def define(self, shape_id: int, shape: Shape) -> None:
         """Learn a number; a number means one shape for as long as the epoch lasts."""
         packed = self._pack(shape)
+        self.lowest_priority = min(self.lowest_priority, shape.priority)
         known = self._packed.setdefault(shape_id, packed)
         assert known == packed, f"shape {shape_id} was defined twice, differently"
 
