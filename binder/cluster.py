@@ -208,12 +208,18 @@ class Cluster:
     # --------------------------------------------------------------------------------------- pods
     def place(self, uid: str, *, shape: Shape, node_uid: str) -> bool:
         """A pod is on a node; False if it was there with this shape already."""
-        shape_id = self._shape_id(self._projected(uid, shape))
+        self.read_labels(shape.reads)
+        stored, known = self._stored(uid, shape)
+        shape_id = self._shape_id(stored)
         row = self.pods.get(uid)
         if row is not None:
             if row.shape_id == shape_id and row.node_uid == node_uid:
+                if known:
+                    self.stale.discard(uid)
                 return False
             self.remove(uid)
+        if not known:
+            self.stale.add(uid)
         self._stop_waiting(uid)
         entry = self.nodes[node_uid]
         entry.pods.add(uid)
@@ -227,18 +233,13 @@ class Cluster:
             self.object_seen(NOMINATION, uid, None)
         return True
 
-    def _projected(self, uid: str, shape: Shape) -> Shape:
-        """The shape with the labels that count now, as far as they are known."""
-        self.read_labels(shape.reads)
-        if shape.label_keys == self.label_keys:
-            self.stale.discard(uid)
-            return shape
+    def _stored(self, uid: str, shape: Shape) -> tuple[Shape, bool]:
+        """The shape as the log has it, with the labels that count now; and whether they are
+        known."""
         labels = self.facts.get(uid, NO_FACTS).labels
-        if labels is None:
-            self.stale.add(uid)
-            return shape
-        self.stale.discard(uid)
-        return self._labels.project(shape, labels)
+        if labels is not None:
+            return self._labels.project(shape, labels), True
+        return self._labels.project(shape, shape.labels), shape.label_keys == self.label_keys
 
     def read_labels(self, keys: Iterable[str]) -> None:
         """Some selector reads these labels: if they are new, every pod is shown with them from
@@ -248,15 +249,22 @@ class Cluster:
             self._object(LABEL_KEYS, "", encode_label_keys(self.label_keys))
 
     def _reproject(self) -> None:
+        """Only pods with a label under a new key get another shape."""
         self._labels_grown = False
         for uid, row in list(self.pods.items()):
+            labels = self.facts.get(uid, NO_FACTS).labels
+            if labels is None:
+                self.stale.add(uid)
+                continue
             shape = self.shape(row.shape_id)
-            if shape.label_keys != self.label_keys:
+            if self._labels.project(shape, labels).digest != shape.digest:
                 self.place(uid, shape=shape, node_uid=row.node_uid)
 
     def describe(self, uid: str, facts: PodFacts) -> None:
         """A pod has this name, start time and flags now; :meth:`forget` when it is gone."""
         old = self.facts.get(uid)
+        if old is not None and facts.labels is None:
+            facts = facts._replace(labels=old.labels)
         if old is not None and old.flags & PREEMPTED:
             # It is on its way out, whether the API shows it yet or not.
             facts = facts._replace(flags=facts.flags | old.flags)
@@ -423,8 +431,8 @@ class Cluster:
         waiting = {uid: name for name, pods in self._waiting.items() for uid in pods}
         assert waiting == self._waits_for
         assert not waiting.keys() & self.pods.keys()
-        for uid, row in self.pods.items():
-            current = self.shape(row.shape_id).label_keys == self.label_keys
-            assert current or uid in self.stale or self._labels_grown, f"labels of {uid} are old"
+        for uid, row in self.pods.items() if not self._labels_grown else ():
+            shape, _ = self._stored(uid, self.shape(row.shape_id))
+            assert shape == self.shape(row.shape_id), f"labels of {uid} are old"
         assert self.stale <= self.pods.keys()
         assert not self._waiting.keys() & self._uid_of_name.keys()

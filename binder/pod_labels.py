@@ -38,13 +38,17 @@ class PodLabels:
         return True
 
     def project(self, shape: Shape, labels: Labels) -> Shape:
-        """The shape that a pod with these labels has under the keys as they are now."""
+        """The shape that a pod on a node with these labels has in the log: under the keys as they
+        are now, and without naming them, so that a new key changes only pods that have it."""
         known = shape.digest, labels
         found = self._projected.get(known)
         if found is None:
             if len(self._projected) >= _REMEMBERED:
                 self._projected.clear()
             kept = tuple(pair for pair in labels if pair[0] in self._wanted)
-            found = msgspec.structs.replace(shape, labels=kept, label_keys=self.keys)
+            if (kept, ()) == (shape.labels, shape.label_keys):
+                found = shape
+            else:
+                found = msgspec.structs.replace(shape, labels=kept, label_keys=())
             self._projected[known] = found
         return found

@@ -57,6 +57,16 @@ def test_a_new_key_shows_the_labels_of_every_pod_in_one_step(world: World) -> No
     world.check()
 
 
+def test_a_new_key_touches_only_pods_that_have_it(world: World) -> None:
+    for name, labels in (("a", LABELS), ("b", (("app", "db"),))):
+        world.bound(world.api.create(name, shape_of(100), labels=labels), "n1")
+    world.machine.cluster.read_labels(["tier"])
+    (delta,) = world.publish().deltas
+    assert sorted(delta.pod_sign) == [-1, 1]
+    assert set(delta.pod_uid) == {world.api.pods["a"].uid}
+    world.check()
+
+
 def test_a_pod_not_yet_seen_holds_up_those_who_read_its_new_labels(world: World) -> None:
     early = world.api.create("early", shape_of(100), labels=LABELS)
     world.propose(world.incoming(early, nodes=("n1",)))

@@ -128,11 +128,12 @@ class Api:
     """Uid → nodes of its successful binds."""
     made: int = 0
 
-    def create(self, name: str, shape: Shape, *, labels: Labels = ()) -> ApiPod:
+    def create(self, name: str, shape: Shape, *, labels: Labels | None = None) -> ApiPod:
         """A new pending pod."""
         assert name not in self.pods
         self.made += 1
         self.version += 1
+        labels = shape.labels if labels is None else labels
         pod = self.pods[name] = ApiPod(f"u{self.made}", name, self.version, shape, labels=labels)
         return pod
 
@@ -140,7 +141,9 @@ class Api:
         """Somebody changes the pod."""
         self.version += 1
         pod.version = self.version
-        pod.shape = shape or pod.shape
+        if shape is not None:
+            pod.labels = shape.labels if pod.labels == pod.shape.labels else pod.labels
+            pod.shape = shape
         if pod.node:
             self._tell("seen", pod)
 

@@ -131,6 +131,41 @@ async def test_required_affinity_follows_a_pod_that_is_placed_later(
         assert node_of(await api.pod("late")) == "n-1"
 
 
+async def test_a_pod_that_is_being_deleted_no_longer_counts_for_the_spread(
+    api: Api, tmp_path: Path
+) -> None:
+    zone_of = await zoned_nodes(api, "aabb")
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selecting(app="web"),
+    }
+    web = {"labels": {"app": "web"}, "topologySpreadConstraints": [constraint]}
+    async with Stack(tmp_path, api.plane.kubeconfig) as stack:
+
+        async def log() -> float:
+            return (await stack.metrics("binder")).total("stretto_log_sequence")
+
+        for number in range(6):
+            await api.create_pod(f"w-{number}", **web)
+        await all_bound(api, 6)
+        # Three in each zone; two of one zone begin to leave, and no kubelet lets them go.
+        leaving = [p for p in await api.pods() if zone_of[node_of(p)] == "a"][:2]
+        for pod in leaving:
+            before = await log()
+            await api.call("DELETE", f"{PODS}/{pod['metadata']['name']}")
+
+            async def seen(before: float = before) -> bool:
+                return await log() > before
+
+            await until(seen, timeout_s=30, what="the binder sees a deletion")
+        await api.all(api.create_pod(f"x-{number}", **web) for number in range(2))
+        await all_bound(api, 8)
+        new = [p for p in await api.pods() if p["metadata"]["name"].startswith("x-")]
+        assert [zone_of[node_of(pod)] for pod in new] == ["a", "a"]
+
+
 async def test_a_services_pods_are_spread_over_zones_by_default(api: Api, tmp_path: Path) -> None:
     zone_of = await zoned_nodes(api, "aaaaaab")
     service = {
