@@ -261,7 +261,9 @@ class Queue:
             return False  # it was decided under labels that do not count any more
         if shape.mode is Mode.PARKED:
             if version > shape.decided_at:
-                shape.decided_at = version
+                self._wakeups.decided_anew(shape, version=version, plugins=plugins)
+                if (event := self._wakeups.missed(shape)) is not None:
+                    self._wake(shape, event=event, now=now)
             return False
         if not was_probe and version < shape.min_version:
             self.offer(shape)

@@ -53,7 +53,21 @@ class Wakeups:
 
     def unpark(self, shape: ShapeRecord) -> None:
         """The shape does not wait any more."""
-        _, interests = self._parked.pop(shape.number)
+        self._unregister(shape, self._parked.pop(shape.number)[1])
+
+    def decided_anew(
+        self, shape: ShapeRecord, *, version: Version, plugins: tuple[str, ...]
+    ) -> None:
+        """A parked shape fits nowhere at a later version either; it keeps its turn.
+
+        Events up to there count no longer, so from now on it must hear what helps *these* plugins:
+        an event that has not come here yet may have put others in the place of the former ones.
+        """
+        self._unregister(shape, self._parked[shape.number][1])
+        shape.decided_at, shape.plugins = version, plugins
+        self.park(shape)
+
+    def _unregister(self, shape: ShapeRecord, interests: Interests) -> None:
         for resource in _resources(interests):
             del self._by_resource[resource][shape.number]
 

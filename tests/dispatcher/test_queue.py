@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dispatcher.pods import State
 from stretto.model.unit import Cause, OutcomeKind
-from stretto.placement.events import ANYTHING
+from stretto.placement.events import ANYTHING, NODE, Action, ClusterEvent
+from stretto.snapshot.delta import NodeRow, Taint
 from tests.dispatcher.brain import BINDER, Brain, shape
 
 
@@ -242,3 +243,44 @@ def test_a_shape_is_found_by_the_head_that_an_abandoned_one_leaves() -> None:
     brain.wait(1)
     brain.delete("p1", leaving=True)
     brain.machine.validate()
+
+
+UNTAINTED = ClusterEvent(
+    NODE,
+    Action.NODE_TAINT,
+    old_node=NodeRow(uid="n", name="n", taints=(Taint("k", "v", "NoSchedule"),)),
+    new_node=NodeRow(uid="n", name="n"),
+)
+
+
+def _parked_at_5_and_7(brain: Brain, *, before_the_second: ClusterEvent | None = None) -> None:
+    """Two pods of one shape; between their decisions a tainted node came, of which nobody has
+    heard yet but the second shard."""
+    brain.pods(2)
+    brain.shard(1, credits_=1)
+    brain.shard(2, credits_=1)
+    brain.dispatch()
+    brain.unplaceable("p0", at=5, plugins=("NodeResourcesFit",))
+    if before_the_second is not None:
+        brain.event(before_the_second, at=8)
+    brain.unplaceable("p1", at=7, plugins=("NodeResourcesFit", "TaintToleration"))
+    brain.machine.shards.credits(1, 10)
+
+
+def test_a_parked_shape_hears_what_helps_its_latest_decision() -> None:
+    brain = Brain()
+    _parked_at_5_and_7(brain)
+    brain.event(
+        ClusterEvent(NODE, Action.ADD, new_node=NodeRow(uid="n", name="n")), at=6
+    )  # seen by the decision at 7
+    brain.wait(1)
+    assert brain.units() == []
+    brain.event(UNTAINTED, at=8)
+    assert brain.units() == ["p1"]
+
+
+def test_what_came_before_the_latest_decision_was_known_is_replayed_for_it() -> None:
+    brain = Brain()
+    _parked_at_5_and_7(brain, before_the_second=UNTAINTED)
+    brain.wait(1)
+    assert brain.units() == ["p1"]
