@@ -10,17 +10,16 @@ precondition (design §12.19).
 
 from __future__ import annotations
 
-import enum
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 import msgspec
 
+from dispatcher.patching import PATCH_TRIES, PatchResult
 from dispatcher.pods import Condition, Place, PodRecord
 from dispatcher.queue import Queue
 from dispatcher.shapes import Mode, ShapeRecord
 
-PATCH_TRIES = 3
 WAITING_PLACES = (Place.WAITING, Place.BACKOFF, Place.REFUSED, Place.GROUPED)
 
 
@@ -46,18 +45,6 @@ class PatchOrder(msgspec.Struct, frozen=True, gc=False):
     transition: bool
     """The status turns to False now; otherwise the time of the last transition is kept."""
     profile: str
-
-
-class PatchResult(enum.StrEnum):
-    """What became of a patch."""
-
-    WRITTEN = "written"
-    STALE = "stale"
-    """409: the pod has changed; drop it and decide again."""
-    GONE = "gone"
-    """404, or 422 for another uid."""
-    FAILED = "failed"
-    """Not written, or unknown."""
 
 
 class ConditionLane:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dispatcher.conditions import PatchOrder
+from dispatcher.group_conditions import GroupOrder
 from dispatcher.machine import Machine, Requests
 from dispatcher.shard_side import Send
 
@@ -34,6 +35,9 @@ class Sinks(Protocol):
 
     def to_api(self, orders: list[PatchOrder]) -> None:
         """Conditions to write."""
+
+    def to_groups(self, orders: list[GroupOrder]) -> None:
+        """Conditions of pod groups to write."""
 
 
 class Core:
@@ -95,6 +99,9 @@ class Core:
         orders = self.machine.patches(now)
         if orders:
             sinks.to_api(orders)
+        groups = self.machine.group_patches(now)
+        if groups:
+            sinks.to_groups(groups)
         if self.machine.open():
             self.opened.set()
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dispatcher.pods import Condition, Place, PodRecord, PodTable
+from dispatcher.group_conditions import GroupLane
+from dispatcher.pods import WAITS, Condition, Place, PodRecord, PodTable
 from dispatcher.shapes import Mode, ShapeRecord, ShapeTable
-from stretto.model.groups import LEGACY_GROUPS, GroupRow, group_name_of
+from stretto.model.groups import LEGACY_GROUPS, PLACED, GroupCondition, GroupRow, group_name_of
 from stretto.model.unit import PodUid
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from dispatcher.queue import Queue
 
 OUT = (Place.DISPATCHED, Place.OWNED)
-GANG_UNSCHEDULABLE = "pod group is unschedulable"
-"""What members of a gang are told that found room while others did not."""
 QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
 
 
@@ -91,10 +90,12 @@ class Groups:
 
     def __init__(self, *, pods: PodTable, shapes: ShapeTable) -> None:
         self._pods = pods
+        self.lane = GroupLane()
         self._shapes = shapes
         self._by_key: dict[str, GroupRecord] = {}
         self._dirty: dict[str, GroupRecord] = {}
-        self._legacy_served = False
+        self._legacy_served: bool | None = None
+        """None until the Binder's log was read: a label may name a group then."""
 
     def __iter__(self) -> Iterator[GroupRecord]:
         return iter(self._by_key.values())
@@ -125,8 +126,14 @@ class Groups:
     def define(self, key: str, row: GroupRow | None) -> None:
         """The group's object came, changed, or went (None)."""
         group = self._by_key.get(key) or (self._group(key) if row is not None else None)
-        if group is not None and group.row != row:
-            group.row = row
+        if group is None or group.row == row:
+            return
+        before, group.row = group.row, row
+        if row is not None:
+            self.lane.seen(row)
+        if before is not None and (row is None or row.uid != before.uid):
+            self.lane.forget(before.uid)
+        if before is None or row is None or before.asks != row.asks:
             self._changed(group)
 
     def count(self, key: str, assigned: int) -> None:
@@ -143,7 +150,7 @@ class Groups:
             self._dirty.update(self._by_key)
 
     def _keeps(self, group: GroupRecord) -> bool:
-        return group.keeps(legacy_served=self._legacy_served)
+        return group.keeps(legacy_served=self._legacy_served is not False)
 
     def forget_others(self, keys: frozenset[str]) -> None:
         """The log was read anew: groups it does not show have no object and nobody on nodes."""
@@ -237,6 +244,7 @@ class Groups:
         while self._dirty:
             _, group = self._dirty.popitem()
             self._refresh(group, queue=queue, lane=lane, now=now)
+            self._tell_placed(group)
             if not group.members and group.row is None and not group.assigned:
                 self._drop_line(group)
                 self._by_key.pop(group.key, None)
@@ -261,10 +269,14 @@ class Groups:
         if group.lead is not None:
             return
         ready = group.waiting()
-        text = self._hindrance(group, ready)
-        if text:
+        if group.row is None and self._legacy_served is None:
+            return
+        hindrance = self._hindrance(group, ready)
+        if hindrance is not None:
             for record in ready:
-                lane.tell(record, Condition("Unschedulable", text))
+                lane.tell(record, hindrance)
+            if hindrance.reason != WAITS:
+                self.tell(group, GroupCondition("False", *hindrance[:2]))
             return
         self._elect(group, ready[0], queue=queue, now=now)
 
@@ -273,18 +285,35 @@ class Groups:
         """Fewer members wait than the group needs."""
         return len(group.waiting()) < group.missing
 
-    def _hindrance(self, group: GroupRecord, ready: list[PodRecord]) -> str:
-        """Why the group cannot be decided now, in upstream's words where it has some; '' if it
-        can."""
+    def _hindrance(self, group: GroupRecord, ready: list[PodRecord]) -> Condition | None:
+        """Why the group cannot be decided now, in upstream's words where it has some; None if it
+        can.
+
+        Upstream holds back members of groups that are not there or not complete without a word. We
+        say it, under a reason that no autoscaler takes for a pod that wants a node.
+        """
         row = group.row
         if row is None:
             name = group_name_of(group.key)
-            return f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
+            text = f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
+            return Condition(WAITS, text)
         if row.problem:
-            return row.problem
+            return Condition("SchedulerError", row.problem)
         if self._short(group):
-            return QUORUM
-        return _disagreement(ready)
+            return Condition(WAITS, QUORUM)
+        text = _disagreement(ready, row)
+        return Condition("SchedulerError", text) if text else None
+
+    def tell(self, group: GroupRecord, condition: GroupCondition) -> None:
+        """The group's condition is to say this."""
+        row = group.row
+        if row is not None and row.uid:
+            self.lane.tell(group.key, row, condition)
+
+    def _tell_placed(self, group: GroupRecord) -> None:
+        row = group.row
+        if row is not None and group.assigned >= max(1, row.min_count):
+            self.tell(group, PLACED)
 
     def _elect(self, group: GroupRecord, record: PodRecord, *, queue: Queue, now: float) -> None:
         line = self._shapes.line_of(f"{group.key}#{group.serial}", record.shape)
@@ -329,19 +358,20 @@ class Groups:
                 assert record.group is not None, f"{record!r} waits with nobody"
 
 
-def _disagreement(members: list[PodRecord]) -> str:
+def _disagreement(members: list[PodRecord], row: GroupRow) -> str:
     """What members of one group must have in common (upstream validatePodGroup)."""
     first = members[0]
+    priority = first.shape.priority if row.priority is None else row.priority
     for record in members:
         if record.profile != first.profile:
             return (
                 "all pods in a single pod group should have the same .spec.schedulerName set, "
                 f'got: "{record.profile}" and "{first.profile}"'
             )
-        if record.shape.priority != first.shape.priority:
+        if record.shape.priority != priority:
             return (
                 "all pods in a single pod group should have the same priority as the pod group's "
-                f"priority, got {record.shape.priority} and {first.shape.priority}"
+                f"priority, got {record.shape.priority} and {priority}"
             )
         if record.shape.mode is Mode.REFUSED:
             why = record.shape.condition.message if record.shape.condition else "it is refused"

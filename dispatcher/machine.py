@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from dispatcher.conditions import ConditionLane, LaneLimits, PatchOrder, PatchResult
+from dispatcher.conditions import ConditionLane, LaneLimits, PatchOrder
+from dispatcher.group_conditions import GroupOrder
 from dispatcher.groups import Groups
 from dispatcher.intake import Intake
 from dispatcher.outcomes import OutcomeLimits, Outcomes
+from dispatcher.patching import PatchResult
 from dispatcher.pods import Condition, Place, PodRecord, PodSeen, PodTable, State
 from dispatcher.queue import Queue, QueueLimits
 from dispatcher.shapes import Mode, ShapeTable
@@ -303,6 +305,10 @@ class Machine:
     def patches(self, now: float) -> list[PatchOrder]:
         """Conditions to write now."""
         return self.lane.take(now) if self.open() else []
+
+    def group_patches(self, now: float) -> list[GroupOrder]:
+        """Conditions of pod groups to write now."""
+        return self.groups.lane.take(now) if self.open() else []
 
     def patch_replied(
         self,

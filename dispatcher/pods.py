@@ -75,6 +75,10 @@ class State(enum.StrEnum):
     """With a pod group that is not placed yet; upstream's name of that queue."""
 
 
+WAITS = "WaitingForPodGroup"
+"""Reason of members whose group is not there, or not complete."""
+
+
 class Condition(NamedTuple):
     """What PodScheduled=False says."""
 

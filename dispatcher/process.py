@@ -18,6 +18,8 @@ from typing import Any
 from dispatcher.conditions import LaneLimits, PatchOrder
 from dispatcher.core import Core
 from dispatcher.follow import FollowClient
+from dispatcher.group_conditions import GroupOrder
+from dispatcher.group_writer import GroupWriter
 from dispatcher.machine import Machine, MachineLimits, Requests
 from dispatcher.metrics import DispatcherCollector
 from dispatcher.outcomes_client import OutcomesClient
@@ -65,11 +67,17 @@ class Sinks:
     """Where the machine's wishes go."""
 
     def __init__(
-        self, *, work: WorkServer, outcomes: OutcomesClient, writer: ConditionWriter
+        self,
+        *,
+        work: WorkServer,
+        outcomes: OutcomesClient,
+        writer: ConditionWriter,
+        groups: GroupWriter,
     ) -> None:
         self._work = work
         self._outcomes = outcomes
         self._writer = writer
+        self._groups = groups
 
     def to_shard(self, send: Send) -> None:
         """Units for a shard."""
@@ -82,6 +90,10 @@ class Sinks:
     def to_api(self, orders: list[PatchOrder]) -> None:
         """Conditions to write."""
         self._writer.to_api(orders)
+
+    def to_groups(self, orders: list[GroupOrder]) -> None:
+        """Conditions of pod groups to write."""
+        self._groups.write(orders)
 
 
 class DispatcherProcess:
@@ -187,12 +199,14 @@ class DispatcherProcess:
             client, core=core, events=events, workers=settings.conditions_in_flight
         )
         core.may_act = self._leadership.valid
-        core.sinks = Sinks(work=self._work, outcomes=outcomes, writer=writer)
+        groups = GroupWriter(client, core=core)
+        core.sinks = Sinks(work=self._work, outcomes=outcomes, writer=writer, groups=groups)
         self._collector.events = tuple(events.values())
         return [
             self._leadership.keep(),
             outcomes.run(),
             writer.run(),
+            groups.run(),
         ]
 
     async def _announce(self, ready: asyncio.Event | None) -> None:

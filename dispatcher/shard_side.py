@@ -13,11 +13,12 @@ import msgspec
 
 from dispatcher.assignment import BATCH_ENOUGH, BATCH_UNITS, Assignment, Batch, ShardRecord
 from dispatcher.conditions import ConditionLane
-from dispatcher.groups import GANG_UNSCHEDULABLE, Groups
+from dispatcher.groups import Groups
 from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
 from dispatcher.queue import Queue, QueueLimits
 from dispatcher.shapes import ShapeTable
 from dispatcher.statistics import Statistics
+from stretto.model.groups import GANG_UNSCHEDULABLE, GroupCondition
 from stretto.model.shape import Shape
 from stretto.model.unit import (
     Attempt,
@@ -171,10 +172,24 @@ class ShardSide:
             nominated = shape.shape is not None and bool(shape.shape.nominated_node)
             clear = diagnosis.clears and nominated
             self._lane.tell_shape(shape, Condition("Unschedulable", diagnosis.message, clear))
-            for member in self._groups.members_out(record):
-                self._lane.tell(member, Condition("Unschedulable", GANG_UNSCHEDULABLE))
+            self._tell_gang(record, diagnosis)
         else:
             self._lane.retell(record)
+
+    def _tell_gang(self, lead: PodRecord, diagnosis: Diagnosis) -> None:
+        """The other members and the group hear why the gang found no room.
+
+        As upstream: those that had found room are told that the group does not fit, those that were
+        not looked at only why.
+        """
+        group, text = lead.group, diagnosis.group
+        if group is None or group.lead is not lead:
+            return
+        for number, member in enumerate(self._groups.members_out(lead)):
+            fitted = number < diagnosis.found or not text
+            parts = (GANG_UNSCHEDULABLE, text) if fitted else (text,)
+            self._lane.tell(member, Condition("Unschedulable", ", ".join(filter(None, parts))))
+        self._groups.tell(group, GroupCondition("False", "Unschedulable", text))
 
     def _failed(self, record: PodRecord, text: str, now: float) -> None:
         """The attempt itself failed: no event may mend that, so the pod tries again by itself."""

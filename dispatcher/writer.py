@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
-from dispatcher.conditions import PatchOrder, PatchResult
+from dispatcher.conditions import PatchOrder
 from dispatcher.core import Core
+from dispatcher.patching import PatchResult
+from dispatcher.pods import WAITS
 from stretto.kube.answers import Response
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError
@@ -27,6 +29,11 @@ PAUSE_S = 1.0
 _head = msgspec.json.Decoder(BareObject)
 
 
+def api_time(wall_s: float) -> str:
+    """Seconds since 1970 as the API writes times."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def condition_patch(order: PatchOrder, *, wall_s: float) -> dict[str, Any]:
     """The strategic-merge patch; without a transition the time of the last one stays."""
     condition: dict[str, Any] = {
@@ -38,8 +45,7 @@ def condition_patch(order: PatchOrder, *, wall_s: float) -> dict[str, Any]:
     if order.generation:
         condition["observedGeneration"] = order.generation
     if order.transition:
-        moment = datetime.fromtimestamp(wall_s, UTC)
-        condition["lastTransitionTime"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition["lastTransitionTime"] = api_time(wall_s)
     status: dict[str, Any] = {"conditions": [condition]}
     if order.condition.clear:
         status["nominatedNodeName"] = None
@@ -128,7 +134,7 @@ class ConditionWriter:
                 pause_s=pause_s,
             )
             self._core.changed()
-        if result is PatchResult.WRITTEN:
+        if result is PatchResult.WRITTEN and order.condition.reason != WAITS:
             self._offer(order)
 
     def _offer(self, order: PatchOrder) -> None:

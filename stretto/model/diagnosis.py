@@ -36,6 +36,10 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """A plugin or an extender failed; the message is its error (reason SchedulerError)."""
     clears: bool = False
     """Preemption cannot help: a nomination that the pod has is to be cleared."""
+    group: str = ""
+    """Of a gang: what its group is told; ``message`` is about the member that found no node."""
+    found: int = 0
+    """Of a gang: so many members found nodes before that one."""
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:

@@ -21,8 +21,27 @@ LEGACY_GROUPS = "@scheduling.x-k8s.io"
 REQUIRED_TOPOLOGY = "stretto.io/required-topology-key"
 PREFERRED_TOPOLOGY = "stretto.io/preferred-topology-key"
 """Annotations on either PodGroup, for what its own API cannot say."""
+GANG_UNSCHEDULABLE = "pod group is unschedulable"
+"""What members of a gang are told that found room while others did not."""
 MAX_MEMBERS = 1024
 """The largest gang that is placed in one decision."""
+
+
+INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
+"""Type of the condition that a scheduler writes; once True it stays (KEP-4671)."""
+
+
+class GroupCondition(msgspec.Struct, frozen=True, array_like=True):
+    """What PodGroupInitiallyScheduled says."""
+
+    status: str = ""
+    """"True", "False" or empty for a group without the condition."""
+    reason: str = ""
+    message: str = ""
+
+
+_UNTOLD = GroupCondition()
+PLACED = GroupCondition("True", "Scheduled", "")
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +57,17 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     """Why nothing may be placed against this group as it is."""
     generation: int = 0
     """metadata.generation, for the group's conditions."""
+    priority: int | None = None
+    """What all members must have too; None: whatever they have in common."""
+    uid: str = ""
+    """Of a group whose status we write; scheduler-plugins' groups have a controller for that."""
+    told: GroupCondition = GroupCondition()
+    """The condition that it has."""
+
+    @property
+    def asks(self) -> GroupRow:
+        """The row without what was told: what placing depends on."""
+        return msgspec.structs.replace(self, told=_UNTOLD)
 
 
 class _Api(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,7 +94,19 @@ class _GroupSpec(_Api, frozen=True):
     scheduling_policy: _Policy = _Policy()
     scheduling_constraints: _Constraints | None = None
     parent_composite_pod_group_name: str | None = None
+    priority: int | None = None
     min_member: int | None = None
+
+
+class _Condition(_Api, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _GroupStatus(_Api, frozen=True):
+    conditions: list[_Condition] | None = None
 
 
 class GroupMeta(_Api, frozen=True):
@@ -83,6 +125,7 @@ class PodGroup(_Api, frozen=True):
 
     metadata: GroupMeta = GroupMeta()
     spec: _GroupSpec = _GroupSpec()
+    status: _GroupStatus | None = None
 
 
 def group_row_of(group: PodGroup) -> GroupRow:
@@ -90,6 +133,7 @@ def group_row_of(group: PodGroup) -> GroupRow:
     spec, notes = group.spec, group.metadata.annotations or {}
     gang = spec.scheduling_policy.gang
     count = spec.min_member if spec.min_member is not None else gang.min_count if gang else 0
+    upstream = spec.min_member is None
     topology = (spec.scheduling_constraints or _Constraints()).topology or []
     key = topology[0].key if topology else notes.get(REQUIRED_TOPOLOGY, "")
     problem = ""
@@ -107,7 +151,17 @@ def group_row_of(group: PodGroup) -> GroupRow:
         topology_required=bool(key),
         problem=problem,
         generation=group.metadata.generation,
+        priority=spec.priority if upstream else None,
+        uid=group.metadata.uid if upstream else "",
+        told=_told(group.status) if upstream else _UNTOLD,
     )
+
+
+def _told(status: _GroupStatus | None) -> GroupCondition:
+    for found in (status.conditions if status is not None else None) or ():
+        if found.type == INITIALLY_SCHEDULED:
+            return GroupCondition(found.status, found.reason, found.message)
+    return _UNTOLD
 
 
 def group_key_of(pod: Pod) -> str:

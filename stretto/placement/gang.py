@@ -16,7 +16,7 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
-from stretto.model.groups import POD_GROUP, GroupRow, decode_group
+from stretto.model.groups import GANG_UNSCHEDULABLE, POD_GROUP, GroupRow, decode_group
 from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis
 from stretto.placement.kernel import Kernel
@@ -36,6 +36,11 @@ class Topologies:
 
     def of(self, group: str) -> GroupRow | None:
         """The group, if it constrains where its members go together."""
+        row = self.row(group)
+        return row if row is not None and row.topology_key else None
+
+    def row(self, group: str) -> GroupRow | None:
+        """The group, if its object is there."""
         if not group:
             return None
         version = self._snapshot.kind_version(POD_GROUP)
@@ -43,7 +48,7 @@ class Topologies:
             self._version = version
             rows = self._snapshot.objects(POD_GROUP).items()
             decoded = ((key, decode_group(payload)) for key, payload in rows)
-            self._rows = {key: row for key, row in decoded if row.topology_key}
+            self._rows = dict(decoded)
         return self._rows.get(group)
 
     def agree(self, group: str, rows: Sequence[int]) -> bool:
@@ -85,10 +90,26 @@ class GangPlacer:
             found = self._kernel.place(shape, count, seed=seed, avoid=avoid).rows
             rows += found
             if len(found) < count:
-                self.diagnosis = self._kernel.diagnose(shape)
+                self.diagnosis = msgspec.structs.replace(
+                    self._kernel.diagnose(shape),
+                    group=self._shortfall(shapes, len(rows)),
+                    found=len(rows),
+                )
                 self._take_back(shapes, rows)
                 return []
         return rows
+
+    def _shortfall(self, shapes: Sequence[Shape], found: int) -> str:
+        """Upstream's words when so many members found nodes and the next one did not
+        (gangscheduling.go PlacementFeasible)."""
+        group = shapes[0].group
+        before = sum(self._snapshot.groups.of(group).values()) - found
+        row = self.topologies.row(group)
+        minimum = row.min_count if row is not None else before + len(shapes)
+        return (
+            f"minCount ({minimum}) cannot be satisfied: {before + found} scheduled, "
+            f"{len(shapes) - found - 1} remaining"
+        )
 
     def _take_back(self, shapes: Sequence[Shape], rows: Sequence[int]) -> None:
         for shape, row in zip(shapes, rows, strict=False):
@@ -99,10 +120,9 @@ class GangPlacer:
         self, shapes: Sequence[Shape], key: str, *, seed: int, avoid: Sequence[int]
     ) -> list[int]:
         best: list[int] = []
-        best_score, feasible, tried = -1, 0, 0
+        best_score, feasible = -1, 0
         first: Diagnosis | None = None
         for domain in self._domains(shapes, key):
-            tried += 1
             value = self._snapshot.label_column(key).values[domain]
             narrowed = [
                 msgspec.structs.replace(s, node_selector=(*s.node_selector, (key, value)))
@@ -122,15 +142,22 @@ class GangPlacer:
         for shape, row in zip(shapes, best, strict=False):
             self._snapshot.add_pod(shape, row)
         if not best:
-            self.diagnosis = self._no_domain(tried, first)
+            self.diagnosis = self._no_domain(key, first)
         return best
 
-    def _no_domain(self, tried: int, first: Diagnosis | None) -> Diagnosis:
-        nodes = self._snapshot.node_count
+    def _no_domain(self, key: str, first: Diagnosis | None) -> Diagnosis:
+        """Upstream's words (podGroupSchedulingPlacementAlgorithm); domains that are too small in
+        sum were not tried, and count."""
+        snapshot = self._snapshot
+        live = snapshot.live[: snapshot.rows]
+        ids = np.unique(snapshot.label_column(key).ids[: snapshot.rows][live])
+        text = (
+            f"0/{np.count_nonzero(ids)} placements are available, first placement status: "
+            f"{GANG_UNSCHEDULABLE}"
+        )
         if first is None:
-            return Diagnosis("0/0 placements are available", (), nodes)
-        text = f"0/{tried} placements are available, first placement status: {first.message}"
-        return msgspec.structs.replace(first, message=text)
+            return Diagnosis(f"{GANG_UNSCHEDULABLE}, {text}", (), snapshot.node_count, group=text)
+        return msgspec.structs.replace(first, group=text)
 
     def _domains(self, shapes: Sequence[Shape], key: str) -> list[int]:
         """Ids of values of the key whose nodes may take the gang in sum, fullest first."""

@@ -61,6 +61,8 @@ def _put(wire: Any, diagnoses: Sequence[Diagnosis]) -> dict[Diagnosis, int]:
             prefilter=diagnosis.prefilter,
             error=diagnosis.error,
             clears=diagnosis.clears,
+            group=diagnosis.group,
+            found=diagnosis.found,
         )
     return numbers
 
@@ -88,4 +90,6 @@ def _get(wire: Any) -> Diagnosis:
         prefilter=wire.prefilter,
         error=wire.error,
         clears=wire.clears,
+        group=wire.group,
+        found=wire.found,
     )

@@ -33,6 +33,7 @@ EXPECTED: dict[str, set[Right]] = {
         ("list", "/pods", "", ""),
         ("watch", "/pods", "", ""),
         ("patch", "/pods/status", "", ""),
+        ("patch", "scheduling.k8s.io/podgroups/status", "", ""),
         ("create", EVENTS, "", ""),
         ("get", LEASES, "stretto-dispatcher", NAMESPACE),
         ("update", LEASES, "stretto-dispatcher", NAMESPACE),

@@ -137,6 +137,8 @@ class Brain:
         plugins: tuple[str, ...] = ("NodeResourcesFit",),
         error: bool = False,
         clears: bool = False,
+        group: str = "",
+        found: int = 0,
     ) -> None:
         answers: dict[int, list[Unplaceable]] = {}
         for uid in uids:
@@ -147,7 +149,15 @@ class Brain:
                     attempt=unit.attempt,
                     shape=unit.members[0].shape,
                     version=Version(BINDER, at),
-                    diagnosis=Diagnosis(message, plugins, nodes=3, error=error, clears=clears),
+                    diagnosis=Diagnosis(
+                        message,
+                        plugins,
+                        nodes=3,
+                        error=error,
+                        clears=clears,
+                        group=group,
+                        found=found,
+                    ),
                 )
             )
         for stream, of_stream in answers.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.conditions import PatchOrder, PatchResult
+from dispatcher.conditions import PatchOrder
+from dispatcher.patching import PatchResult
 from dispatcher.pods import Condition, State
 from stretto.model.unit import Cause, OutcomeKind
 from tests.dispatcher.brain import Brain, shape

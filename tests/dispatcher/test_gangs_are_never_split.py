@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dispatcher.conditions import PatchOrder, PatchResult
+from dispatcher.conditions import PatchOrder
+from dispatcher.patching import PatchResult
 from dispatcher.pods import Place, PodSeen
 from stretto.model.groups import GroupRow
 from stretto.model.unit import Attempt, Cause, Outcome, OutcomeKind, PodUid, Unit, UnitId

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.conditions import PatchResult
-from dispatcher.groups import GANG_UNSCHEDULABLE, QUORUM
+from dispatcher.groups import QUORUM
+from dispatcher.patching import PatchResult
 from dispatcher.pods import State
-from stretto.model.groups import LEGACY_GROUPS, GroupRow
+from stretto.model.groups import (
+    GANG_UNSCHEDULABLE,
+    LEGACY_GROUPS,
+    PLACED,
+    GroupCondition,
+    GroupRow,
+)
 from stretto.model.unit import Cause, OutcomeKind
 from tests.dispatcher.brain import Brain, shape
 
@@ -64,6 +70,7 @@ def test_members_wait_until_there_are_enough() -> None:
 
 def test_members_wait_for_the_group_itself() -> None:
     brain = gang(row=None)
+    brain.machine.groups.legacy_served(False)
     assert brain.units() == []
     expected = 'waiting for pods\'s pod group "g" to appear in scheduling queue'
     assert message(brain, "m1") == expected
@@ -78,6 +85,9 @@ def test_members_of_a_group_that_is_no_gang_go_one_by_one() -> None:
 
 def test_a_label_names_a_group_only_where_that_api_is_served() -> None:
     brain = gang(row=None, key=f"default/g{LEGACY_GROUPS}")
+    assert brain.units() == [], "the log has not said yet"
+    assert message(brain, "m0") == ""
+    brain.machine.groups.legacy_served(False)
     assert sorted(brain.units()) == ["m0", "m1", "m2"]
     brain = Brain()
     brain.shard()
@@ -297,3 +307,93 @@ def test_gangs_go_out_by_priority_and_age_like_pods() -> None:
     brain.pod("single", shape(3, priority=2))
     brain.shard()
     assert brain.units() == ["b0", "single", "a0"]
+
+
+# ------------------------------------------------------------------- the group's own condition
+OURS = GroupRow(min_count=3, uid="u")
+SHORT = "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining"
+
+
+def orders(brain: Brain, result: PatchResult = PatchResult.WRITTEN) -> list[GroupCondition]:
+    """What groups are told now; every patch is answered."""
+    brain.dispatch()
+    found = brain.machine.group_patches(brain.now)
+    for order in found:
+        assert (order.key, order.uid) == (GROUP, "u")
+        brain.machine.groups.lane.reply(order.uid, result, now=brain.now, pause_s=1.0)
+    return [order.condition for order in found]
+
+
+def test_a_group_is_told_once_that_it_does_not_fit_and_that_it_does() -> None:
+    brain = gang(row=OURS)
+    assert orders(brain) == []
+    brain.unplaceable("m0", at=5, group=SHORT, found=1)
+    no = GroupCondition("False", "Unschedulable", SHORT)
+    assert orders(brain) == [no]
+    assert message(brain, "m1") == f"{GANG_UNSCHEDULABLE}, {SHORT}"
+    assert message(brain, "m2") == SHORT
+    known(brain, GroupRow(min_count=3, uid="u", told=no))
+    brain.event(at=6)
+    brain.wait(2)
+    assert brain.units() == ["m0"]
+    brain.unplaceable("m0", at=7, group=SHORT)
+    assert orders(brain) == []
+    known(brain, GroupRow(min_count=3, uid="u", told=no), placed=3)
+    assert orders(brain) == [PLACED]
+    known(brain, GroupRow(min_count=3, uid="u", told=PLACED), placed=2)
+    for uid in ("m0", "m1", "m2"):
+        brain.delete(uid, leaving=None)
+    assert orders(brain) == [], "once True it stays"
+
+
+def test_what_a_group_was_told_before_a_start_is_not_written_again() -> None:
+    brain = gang(row=GroupRow(min_count=3, uid="u", told=PLACED))
+    known(brain, GroupRow(min_count=3, uid="u", told=PLACED), placed=3)
+    assert orders(brain) == []
+
+
+def test_what_a_group_was_told_is_no_change_of_the_group() -> None:
+    brain = gang(row=OURS)
+    brain.dispatch()
+    brain.unplaceable("m0", at=5, group=SHORT)
+    known(brain, GroupRow(min_count=3, uid="u", told=GroupCondition("False", "x", "y")))
+    assert brain.units() == []
+    assert brain.state("m0") is State.UNSCHEDULABLE
+    known(brain, GroupRow(min_count=2, uid="u"))
+    assert brain.units() == ["m0"]
+
+
+def test_members_that_disagree_fail_the_group() -> None:
+    brain = gang(row=GroupRow(min_count=2, uid="u", priority=5), members=2)
+    (condition,) = orders(brain)
+    assert condition.reason == "SchedulerError"
+    assert condition.message.endswith("the pod group's priority, got 0 and 5")
+
+
+def test_a_group_without_its_members_is_told_nothing() -> None:
+    assert orders(gang(row=OURS, members=2)) == []
+
+
+def test_a_group_with_a_controller_of_its_own_is_told_nothing() -> None:
+    brain = gang(row=GANG_OF_3)
+    known(brain, GANG_OF_3, placed=3)
+    assert orders(brain) == []
+
+
+def test_a_groups_patch_that_fails_is_tried_three_times_with_pauses() -> None:
+    brain = gang(row=OURS)
+    known(brain, OURS, placed=3)
+    for _ in range(3):
+        assert orders(brain, PatchResult.FAILED) == [PLACED]
+        assert orders(brain) == []
+        brain.wait(1.5)
+    assert orders(brain) == []
+
+
+def test_a_group_that_is_made_anew_is_told_anew() -> None:
+    brain = gang(row=OURS)
+    known(brain, OURS, placed=3)
+    assert orders(brain) == [PLACED]
+    known(brain, None)
+    known(brain, OURS, placed=3)
+    assert orders(brain) == [PLACED]

@@ -19,7 +19,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from dispatcher.conditions import PatchOrder, PatchResult
+from dispatcher.conditions import PatchOrder
+from dispatcher.patching import PatchResult
 from dispatcher.pods import Place, PodSeen
 from stretto.model.unit import Attempt, Cause, Outcome, OutcomeKind, PodUid, UnitId, Version
 from stretto.placement.events import ANYTHING, NODE, Action, ClusterEvent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.conditions import PatchResult
+from dispatcher.patching import PatchResult
 from dispatcher.pods import Condition, State
 from stretto.model.unit import Attempt, Cause, OutcomeKind, PodUid
 from stretto.placement.events import Action, ClusterEvent

@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from dispatcher.conditions import PatchOrder, PatchResult
+from dispatcher.conditions import PatchOrder
 from dispatcher.core import Core
 from dispatcher.follow import FollowClient
 from dispatcher.machine import Machine
 from dispatcher.outcomes_client import OutcomesClient
+from dispatcher.patching import PatchResult
 from dispatcher.pods import Place, PodSeen
 from dispatcher.process import Sinks
 from dispatcher.work_server import WorkServer
@@ -112,7 +113,12 @@ async def world(*, lead: bool = True) -> AsyncIterator[World]:
         here.core, target=target, security=SECURITY, name="dispatcher", rng=rng
     )
     follow = FollowClient(here.core, target=target, security=SECURITY, name="dispatcher", rng=rng)
-    here.core.sinks = Sinks(work=here.work, outcomes=outcomes, writer=here.writer)  # type: ignore[arg-type]
+    here.core.sinks = Sinks(
+        work=here.work,
+        outcomes=outcomes,
+        writer=here.writer,  # type: ignore[arg-type]
+        groups=here.writer,  # type: ignore[arg-type]
+    )
     tasks = []
     if lead:
         here.machine.begin(EPOCH, sources=1)

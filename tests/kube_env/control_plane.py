@@ -126,7 +126,7 @@ class ControlPlane:
         )
         self._wait_ready()
 
-    def start_scheduler(self, config: Mapping[str, Any] | None = None) -> None:
+    def start_scheduler(self, config: Mapping[str, Any] | None = None, *flags: str) -> None:
         """Start kube-scheduler, with upstream's default profile unless ``config`` says
         otherwise."""
         document = {
@@ -138,7 +138,7 @@ class ControlPlane:
         }
         file = self.folder / "scheduler.yaml"
         file.write_text(yaml.safe_dump(document))
-        self._spawn("kube-scheduler", f"--config={file}", "--secure-port=0")
+        self._spawn("kube-scheduler", f"--config={file}", "--secure-port=0", *flags)
 
     def start_controller_manager(self, *controllers: str) -> None:
         """Start kube-controller-manager with these controllers and no others."""

@@ -128,7 +128,9 @@ def test_a_gang_that_no_domain_takes(required: bool) -> None:
     assert len(found) == (0 if required else 1)
     if required:
         (answer,) = answers(shard).unplaceable
-        assert answer.diagnosis.message.startswith("0/0 placements are available")
+        text = "0/2 placements are available, first placement status: pod group is unschedulable"
+        assert answer.diagnosis.group == text
+        assert answer.diagnosis.message == f"pod group is unschedulable, {text}"
 
 
 def test_a_domain_with_room_in_sum_only_is_tried_and_named() -> None:
@@ -137,9 +139,9 @@ def test_a_domain_with_room_in_sum_only_is_tried_and_named() -> None:
     send(shard, gang("g", 1, 1, 1), shapes=[member()])
     assert proposals(shard) == []
     (answer,) = answers(shard).unplaceable
-    assert answer.diagnosis.message == (
-        "0/1 placements are available, first placement status: "
-        "0/2 nodes are available: 2 Insufficient cpu."
+    assert answer.diagnosis.message == "0/2 nodes are available: 2 Insufficient cpu."
+    assert answer.diagnosis.group == (
+        "0/1 placements are available, first placement status: pod group is unschedulable"
     )
     assert free_cpu(shard, 1) == free_cpu(shard, 2) == 1500
 
