@@ -53,8 +53,8 @@ races: install ## the last of everything at four shards, one winner each: ROUNDS
 model: install ## explore the reserve-bind-recover protocol and its broken variants
 	$(BIN)/python -m tests.protocol
 
-reliability: install ## figures of docs/reliability.md: WHAT="late-binds lost-tails rebuild chaos" [ARGS="--pods 2000 --seed 1"]
-	$(BIN)/python -m tests.reliability $(or $(WHAT),late-binds lost-tails rebuild chaos) $(ARGS)
+reliability: install ## figures of docs/reliability.md: WHAT="late-binds lost-tails rebuild takeover chaos" [ARGS="--pods 2000 --seed 1"]
+	$(BIN)/python -m tests.reliability $(or $(WHAT),late-binds lost-tails rebuild takeover chaos) $(ARGS)
 
 mutants: install ## make faults by hand in a copy of the tree; each must be noticed by a test: [NAME="part of a name"]
 	$(BIN)/python -m tests.mutants $(NAME)

@@ -6,9 +6,9 @@ import argparse
 import asyncio
 import logging
 
-from tests.reliability import chaos, late_binds, lost_tails, rebuild
+from tests.reliability import chaos, late_binds, lost_tails, rebuild, takeover
 
-WHAT = ("late-binds", "lost-tails", "rebuild", "chaos")
+WHAT = ("late-binds", "lost-tails", "rebuild", "takeover", "chaos")
 
 
 async def figure(name: str, options: argparse.Namespace) -> int:
@@ -19,6 +19,8 @@ async def figure(name: str, options: argparse.Namespace) -> int:
         return await lost_tails.run(repetitions=options.repetitions, seed=options.seed)
     if name == "rebuild":
         return await rebuild.run(nodes=5_000, pods=50_000)
+    if name == "takeover":
+        return await takeover.run(repetitions=options.takeovers, seed=options.seed)
     return await chaos.run(pods=options.pods, every_s=options.every_s, seed=options.seed)
 
 
@@ -27,6 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="+", choices=WHAT)
     parser.add_argument("--repetitions", type=int, default=1_000)
+    parser.add_argument("--takeovers", type=int, default=2, help="of each role and way")
     parser.add_argument("--pods", type=int, default=2_000, help="of chaos")
     parser.add_argument("--every-s", type=float, default=5.0, help="between kills of chaos")
     parser.add_argument("--seed", type=int, default=1)
