@@ -235,7 +235,8 @@ class Prebinds:
             lost = f"provisioning on {write.node} failed"
         if ours:
             prebind.shown.add(write.claim)
-        return (lost if not ours and write.claim in prebind.shown else ""), False
+        shown = write.claim in prebind.shown or self._storage.shown(write.claim)
+        return (lost if shown and not ours else ""), False
 
     def _device_state(self, prebind: Prebind, write: ClaimWrite) -> tuple[str, bool]:
         """A claim that was written is the pod's; its devices may still have to be attached."""

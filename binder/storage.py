@@ -39,6 +39,8 @@ class Hold:
     node: str
     """The node it is provisioned on; empty for a volume."""
     pods: set[str] = field(default_factory=set)
+    shown: bool = False
+    """The API has shown it, be it for a moment between two looks."""
 
 
 class Storage:
@@ -64,12 +66,30 @@ class Storage:
         else:
             before = self._rows.get((kind, key))
             self._rows[kind, key] = decode_storage(kind, payload)
+        self._note_shown(kind, key)
         self._show(kind, key)
         if kind == VOLUME:
             self._volumes_touched[key] = None
         for claim in self._claims_with(kind, key, before):
             hold = self._holds.get(claim)
             self._touched.update(dict.fromkeys(hold.pods if hold is not None else ()))
+
+    def _note_shown(self, kind: str, key: str) -> None:
+        claim = self._promised.get(key, "") if kind == VOLUME else key
+        hold, owner = self._holds.get(claim), self.claim(claim)
+        if hold is None or owner is None:
+            return
+        if kind == VOLUME:
+            volume = self.volume(key)
+            ref = None if volume is None else volume.claim
+            hold.shown = hold.shown or (ref is not None and ref.uid == owner.uid)
+        elif hold.node:
+            hold.shown = hold.shown or owner.selected_node == hold.node
+
+    def shown(self, claim: str) -> bool:
+        """Whether the API has ever shown what is promised to a claim."""
+        hold = self._holds.get(claim)
+        return hold is not None and hold.shown
 
     def claim(self, key: str) -> ClaimRow | None:
         """A claim as the API has it."""

@@ -11,6 +11,7 @@ import pytest
 
 from binder.bindings import Stage
 from binder.commit import Incoming
+from binder.prebind import Write
 from stretto.kube.client import MERGE
 from stretto.ledger.types import LedgerMember, LedgerOp, LedgerUnit, ReserveKind
 from stretto.model.unit import (
@@ -22,6 +23,7 @@ from stretto.model.unit import (
     UnitId,
     VerdictKind,
 )
+from stretto.snapshot.volume_rows import encode_storage
 from tests.binder.shells import PODS, Rig, delete, pod_manifest, pod_of, simulated, until
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -199,11 +201,6 @@ async def test_a_provisioner_that_gives_up_sends_the_pod_back():
         await w.seen("PersistentVolumeClaim", "default/data")
         await w.propose("p", "n2")
         await w.is_selected("data", "n2")
-        storage = w.rig.machine.cluster.storage
-        await until(
-            lambda: storage.claim("default/data").selected_node == "n2", "the watch shows it"
-        )
-        await asyncio.sleep(0.1)
         await w.change(f"{CLAIMS}/data", {"metadata": {"annotations": {SELECTED: None}}})
         outcome = await w.ended(uid)
         assert (outcome.kind, outcome.cause) == (OutcomeKind.FAILED, Cause.VOLUMES)
@@ -212,6 +209,24 @@ async def test_a_provisioner_that_gives_up_sends_the_pod_back():
         assert await w.selected("data") is None
         await w.propose("p", "n1")
         await w.is_selected("data", "n1")
+
+
+async def test_a_provisioner_that_gives_up_between_two_looks_is_noticed():
+    async with world() as w:
+        await w.create(CLAIMS, claim("data", cls="fast"))
+        uid = await w.pod("p", "data")
+        await w.seen("PersistentVolumeClaim", "default/data")
+        await w.propose("p", "n2")
+        await until(lambda: w.stage(uid) is Stage.PREBIND, "it is reserved")
+        prebind = w.rig.machine.prebinds.by_uid[uid]
+        storage = w.rig.machine.cluster.storage
+        row = storage.claim("default/data")
+        for node in ("n2", None):  # in one go, as a batch of the watch may be
+            seen = msgspec.structs.replace(row, selected_node=node)
+            storage.seen("PersistentVolumeClaim", "default/data", encode_storage(seen))
+        prebind.made.append(Write("default/data", row.uid, "", "n2"))
+        w.rig.machine.prebinds.look(prebind, now_s=0.0)
+        assert "provisioning on n2 failed" in prebind.failure
 
 
 async def test_what_was_written_is_taken_back_at_the_deadline():
