@@ -21,6 +21,7 @@ from binder.cluster import Cluster, PodFacts, PodRow
 from binder.commit import Batch, Committer, Incoming, Reservation, Settled
 from binder.effects import Effects, Scheduled
 from binder.entries import add_lines, adoption, entry_for
+from binder.freezes import Freezes
 from binder.outcomes import OutcomeLog
 from binder.prebind import Prebinds, special_key
 from binder.preemptions import Preemptions
@@ -76,8 +77,7 @@ class Machine:
         self.outcomes = OutcomeLog()
         self.ops: list[LedgerOp] = []
         """Ledger operations to write before the next reservation."""
-        self.drifted: set[str] = set()
-        """Node uids frozen because the ledger refused what memory allowed."""
+        self._freezes = Freezes(self.cluster)
         self._foreign: dict[str, dict[str, int]] = {}
         """Node uid → resource → amount of pods that have no ledger entry."""
         self._dirty_nodes: dict[str, None] = {}
@@ -102,6 +102,7 @@ class Machine:
             self._removed_nodes.pop(row.uid, None)
             for uid in arrived:
                 self._arrived(uid, row.uid)
+            self._freezes.look_at(row.uid)
         return replaced
 
     def _arrived(self, uid: str, node_uid: str) -> None:
@@ -437,23 +438,29 @@ class Machine:
             found.changing |= {uid for uid, b in held.items() if b.stage is Stage.REBASING}
         return found
 
-    def freeze(self, node_uid: str, *, frozen: bool = True) -> None:
-        """Take a node out of commits, or back; the ledger is told."""
-        if node_uid in self.cluster.nodes:
-            self.cluster.freeze(node_uid, frozen=frozen)
-            self._dirty_nodes[node_uid] = None
+    @property
+    def drifted(self) -> bool:
+        """Some nodes are frozen because the ledger refused what memory allowed."""
+        return bool(self._freezes.drifted)
 
     def drifts(self, node_uid: str) -> None:
         """Ledger and memory disagree on a node: nothing is committed there until it is mended."""
-        self.freeze(node_uid)
-        self.drifted.add(node_uid)
+        self._frozen(self._freezes.drifts(node_uid))
 
     def thaw(self) -> None:
-        """The ledger has been rebuilt from memory: nodes that were frozen by its drift may go
-        on."""
-        for node_uid in self.drifted:
-            self.freeze(node_uid, frozen=False)
-        self.drifted.clear()
+        """The ledger has been rebuilt from memory: what its drift has frozen may go on."""
+        self._frozen(self._freezes.mended())
+
+    def pod_unreadable(self, uid: str, *, node_name: str) -> None:
+        """Without this bound pod's amounts the node's room is not known: it takes nothing more."""
+        self._frozen(self._freezes.unreadable(uid, node_name=node_name))
+
+    def pod_readable(self, uid: str) -> None:
+        """A pod that could not be read can be, or is gone."""
+        self._frozen(self._freezes.readable(uid))
+
+    def _frozen(self, node_uids: Sequence[str]) -> None:
+        self._dirty_nodes |= dict.fromkeys(node_uids)
 
     # -------------------------------------------------------------------------------------- effects
     def effects(self) -> Effects:

@@ -66,8 +66,6 @@ class Watches:
         """Uid → (namespace, name) of bound pods until the Binder has opened; None after."""
         self.begin = asyncio.Event()
         """Set when the lists may begin."""
-        self._unreadable: dict[str, str] = {}
-        """Bound pods that cannot be read → the uid of their node."""
         self.synced = asyncio.Event()
         """All first lists are complete."""
         self._objects = [
@@ -191,10 +189,9 @@ class Watches:
                 shape = self._maker.shape_of(pod, label_keys=keys, placed=True)
             except OperatorError as error:
                 logger.warning("pod %s/%s: %s", event.namespace, event.name, error)
-                self._freeze(uid, node_name)
+                self._machine.pod_unreadable(uid, node_name=node_name)
                 return
-        if self._unreadable:
-            self._thaw(uid)
+        self._machine.pod_readable(uid)
         self._machine.pod_seen(uid, node_name=node_name, shape=shape, facts=self._facts(pod))
 
     def _facts(self, pod: Pod) -> PodFacts:
@@ -207,24 +204,10 @@ class Watches:
         return PodFacts(meta.namespace, meta.name, start_s, flags_of(pod), shared)
 
     def _pod_gone(self, uid: str) -> None:
-        self._thaw(uid)
+        self._machine.pod_readable(uid)
         self._machine.pod_gone(uid)
         if self.bound_names is not None:
             self.bound_names.pop(uid, None)
-
-    def _freeze(self, uid: str, node_name: str) -> None:
-        """Without this pod's amounts the node's room is not known: it takes nothing more."""
-        node_uid = self._unreadable[uid] = self._machine.cluster.node_uid_of(node_name)
-        self._machine.freeze(node_uid)
-
-    def _thaw(self, uid: str) -> None:
-        node_uid = self._unreadable.pop(uid, "")
-        if (
-            node_uid
-            and node_uid not in self._unreadable.values()
-            and node_uid not in self._machine.drifted
-        ):
-            self._machine.freeze(node_uid, frozen=False)
 
     def _nominee(self, event: Event[Pod]) -> None:
         pod, uid, version = event.new, event.uid, event.resource_version
