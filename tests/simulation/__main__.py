@@ -10,15 +10,22 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from tests.simulation.cluster import Simulation, Violation
+from tests.simulation.gangs import HALF_JOBS, GangRaces
 
 PROGRESS_S = 5.0
+SCENARIOS: dict[str, Callable[[int], Simulation]] = {
+    "faults": Simulation,
+    "gangs": GangRaces,
+    "half-jobs": lambda seed: GangRaces(seed, HALF_JOBS),
+}
 
 
-def story(seed: int) -> int:
+def story(make: Callable[[int], Simulation], seed: int) -> int:
     """Tell one run."""
-    run = Simulation(seed)
+    run = make(seed)
     try:
         run.run()
     except Violation as violation:
@@ -29,13 +36,13 @@ def story(seed: int) -> int:
     return 0
 
 
-def many(first: int, runs: int) -> int:
+def many(make: Callable[[int], Simulation], *, first: int, runs: int) -> int:
     """Run seeds in turn; print progress, then the sums."""
     sums: Counter[str] = Counter()
     bad: list[str] = []
     began, told = time.process_time(), time.monotonic()
     for seed in range(first, first + runs):
-        run = Simulation(seed)
+        run = make(seed)
         try:
             run.run()
         except Violation as violation:
@@ -59,11 +66,15 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100, help="how many runs (default 100)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first (default 0)")
     parser.add_argument("--story", type=int, metavar="SEED", help="tell one run instead")
+    parser.add_argument(
+        "--scenario", choices=SCENARIOS, default="faults", help="what happens (default faults)"
+    )
     arguments = parser.parse_args()
+    make = SCENARIOS[arguments.scenario]
     logging.disable(logging.CRITICAL)
     if arguments.story is not None:
-        return story(arguments.story)
-    return many(arguments.first, arguments.runs)
+        return story(make, arguments.story)
+    return many(make, first=arguments.first, runs=arguments.runs)
 
 
 if __name__ == "__main__":

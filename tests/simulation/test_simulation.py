@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation.cluster import Judge, Settings, Simulation, Violation
+from tests.simulation.cluster import PODS, Judge, Settings, Simulation, Violation
+from tests.simulation.gangs import FOUR_GANGS, HALF_JOBS, GangRaces
 
 SEEDS = 24
 pytestmark = pytest.mark.timeout(180)
@@ -53,4 +54,24 @@ def test_the_judge_sees_an_overcommitted_node_and_a_pod_that_moves() -> None:
     path = "/api/v1/namespaces/default/pods/p2/binding"
     with pytest.raises(Violation, match="n0 is overcommitted by p2"):
         run.kube.call("POST", path, {**bind, "metadata": {"name": "p2"}})
+    run.world.loop.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("settings", [FOUR_GANGS, HALF_JOBS])
+def test_gangs_for_one_gangs_room_run_one_after_another(seed: int, settings: Settings) -> None:
+    run = GangRaces(seed, settings)
+    run.run()
+    assert sorted(run.order) == sorted(f"g{number}" for number in range(settings.gangs))
+
+
+def test_two_gangs_that_hold_parts_are_noticed() -> None:
+    run = GangRaces(1)
+    run._create_cluster()
+    for gang in ("g0", "g1"):
+        run.create_pod(f"{gang}-0", group=gang)
+    bind = {"target": {"kind": "Node", "name": "n0"}}
+    run.kube.call("POST", f"{PODS}/g0-0/binding", {**bind, "metadata": {"name": "g0-0"}})
+    with pytest.raises(Violation, match="g0 and g1 hold parts"):
+        run.kube.call("POST", f"{PODS}/g1-0/binding", {**bind, "metadata": {"name": "g1-0"}})
     run.world.loop.close()
