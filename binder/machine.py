@@ -191,12 +191,12 @@ class Machine:
 
     def pod_gone(self, uid: str) -> None:
         """The watch shows that a bound pod was deleted, or has ended."""
-        self.preemptions.pod_gone(uid)
         binding = self.bindings.get(uid)
         if binding is not None:
             binding.seen_gone()
             self.stepped(binding)
             return
+        self.preemptions.pod_gone(uid)
         row = self.cluster.pods.get(uid)
         self.cluster.remove(uid)
         self.cluster.forget(uid)
@@ -275,6 +275,7 @@ class Machine:
             del self.bindings[uid]
             self._ended.append((binding, Stage.OVER))
             self.ops.append(LedgerOp.free(uid))
+            self.preemptions.pod_gone(uid)
             self.cluster.remove(uid)
             self.cluster.forget(uid)
         if binding.end is not None and not binding.end.told:

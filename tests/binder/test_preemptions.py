@@ -19,7 +19,13 @@ from stretto.model.shape import Shape
 from stretto.model.unit import Cause, Diagnosis, OutcomeKind, Verdict, VerdictKind
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
-from stretto.snapshot.budgets import BudgetSpec, BudgetStatus, PodDisruptionBudget
+from stretto.snapshot.budgets import (
+    BUDGET,
+    BudgetSpec,
+    BudgetStatus,
+    PodDisruptionBudget,
+    budgets,
+)
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 from tests.binder.world import ApiPod, World, shape_of
 
@@ -165,6 +171,30 @@ def test_a_claim_is_in_the_log_before_its_verdict_and_keeps_the_room(world: Pree
     assert won.kind is VerdictKind.COMMITTED
     assert not world.follower.nominations, "it is on its node now"
     world.check()
+
+
+def test_a_victim_that_goes_before_its_bind_is_no_longer_charged(world: Preempting) -> None:
+    """No watch of bound pods ever shows it: the answer to its bind says that it is gone."""
+    world.machine.budgets.seen(pdb("web", 1))
+    made = world.api.create("reserved", pod(2000))
+    (verdict,) = world.propose(world.incoming(made, nodes=("n1",)))
+    assert verdict.kind is VerdictKind.COMMITTED
+    world.round()
+    high = world.api.create("high", pod(2000, priority=10))
+    assert world.preempt(high).kind is VerdictKind.NOMINATED
+    assert world.carry_out(world.claim(high)) == [made.uid]
+    assert allowed(world, "web") == 0
+    world.api.delete(made)
+    world.act(made.uid)
+    world.round()
+    assert allowed(world, "web") == 1
+    assert world.machine.preemptions.asked_to_go == set()
+    world.check()
+
+
+def allowed(world: Preempting, app: str) -> int:
+    rows = budgets(world.follower.objects(BUDGET))
+    return next(row.allowed for row in rows if row.selector[0].values == (app,))
 
 
 def test_two_units_never_get_one_victim(world: Preempting) -> None:
