@@ -12,12 +12,14 @@ ever taken for another's.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
+from dispatcher.auditor import ConservationAudit
 from dispatcher.conditions import ConditionLane, LaneLimits, PatchOrder
 from dispatcher.group_conditions import GroupOrder
 from dispatcher.groups import Groups
@@ -80,8 +82,9 @@ class Machine:
         self.pods = pods = PodTable()
         self.shapes = ShapeTable()
         self.groups = groups = Groups(pods=pods, shapes=self.shapes)
-        self.queue = Queue(pods=pods, groups=groups, limits=limits.queue, statistics=counts)
-        self.lane = ConditionLane(queue=self.queue, limits=limits.lane)
+        queue = Queue(pods=pods, groups=groups, limits=limits.queue, statistics=counts)
+        self.queue = queue
+        self.lane = ConditionLane(queue=queue, limits=limits.lane)
         self.outcomes = Outcomes(
             pods=pods,
             queue=self.queue,
@@ -114,10 +117,16 @@ class Machine:
         self.acknowledged = (0, 0)
         """(epoch of the Binder, index) of the last outcome that was applied."""
         self._note = note
-        self._synced = 0
-        self._sources = 1
+        self._synced, self._sources = 0, 1
         self._owned_known = False
         self._binder_up_since: float | None = None
+
+    @functools.cached_property
+    def audit(self) -> ConservationAudit:
+        """Looks after pods that nothing would find any more."""
+        return ConservationAudit(
+            self.pods, queue=self.queue, shards=self.shards, outcomes=self.outcomes
+        )
 
     # ---------------------------------------------------------------------------------------- start
 
@@ -333,6 +342,11 @@ class Machine:
     def tick(self, now: float) -> None:
         """Time has passed: backoffs end, the forgotten is looked after."""
         self.queue.tick(now)
+        for record, why in self.audit.lost(now):
+            self.statistics.drift += 1
+            self._note(record.uid, "audit", f"{why}; it begins anew")
+            self.outcomes.refused.pop(record.uid, None)
+            self.queue.begin_anew(record, now)
         # In the order in which they were refused. Nobody waits longer than this (design §12.22).
         before = now - self.limits.queue.leftover_s
         refused = self.outcomes.refused.values()

@@ -38,6 +38,7 @@ COUNTERS = (
     ("handed_back", "Units that shards returned undecided."),
     ("overdue", "Units that a living shard held for too long: a defect."),
     ("orphans", "Units that the binder turned out not to own."),
+    ("drift", "Pods that an audit found where nothing would have found them: each is a defect."),
     ("late_outcomes", "Outcomes of an attempt that no longer counted."),
     ("shard_deaths", "Streams of shards that ended without draining."),
     ("quarantined", "Units set aside because shards ended while deciding on them."),

@@ -364,6 +364,28 @@ class Queue:
         shape.min_version = max(shape.min_version, self._wakeups.last_version)
         self.offer(shape)
 
+    def misplaced(self, record: PodRecord) -> str:
+        """Why a waiting pod would never be found, "" if it would."""
+        shape = record.shape
+        if record.uid not in shape.line and record.uid not in (shape.front or ()):
+            return "it stands in no line"
+        if shape.takeable() and shape.heap_key is None:
+            return "nobody looks at its line"
+        if shape.mode is Mode.PARKED and not self._wakeups.holds(shape):
+            return "its shape is parked where nothing wakes it"
+        return ""
+
+    def begin_anew(self, record: PodRecord, now: float) -> None:
+        """After a defect: to the head of its line, and the line is looked at."""
+        shape = record.shape
+        self.discard(record)
+        self.requeue_front(record, now)
+        if self._wakeups.holds(shape):
+            self._wakeups.unpark(shape)
+        if shape.mode is not Mode.REFUSED:
+            shape.heap_key = None
+            self._open(shape)
+
     def validate(self) -> None:
         """Check that every pod and shape that waits is where something will find it."""
         heap = {(entry[:2], entry[3].number) for entry in self._heap}

@@ -68,6 +68,7 @@ class Statistics:
         self.overdue = 0
         """Units that a live shard held for too long: a defect."""
         self.orphans = 0
+        self.drift = 0
         """Units that the Binder turned out not to own."""
         self.late_outcomes = 0
         """Outcomes of an attempt that is no longer the current one."""

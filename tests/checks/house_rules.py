@@ -21,8 +21,8 @@ BRAINS = {
         "machine", "outcomes", "preemptions", "unchecked",
     },
     "dispatcher": {
-        "assignment", "cluster_events", "conditions", "groups", "intake", "machine", "outcomes",
-        "pods", "queue", "shapes", "shard_side", "statistics", "wakeups",
+        "assignment", "auditor", "cluster_events", "conditions", "groups", "intake", "machine",
+        "outcomes", "pods", "queue", "shapes", "shard_side", "statistics", "wakeups",
     },
     "stretto/audit": {
         "api_log", "findings", "ledger_log", "rules_api", "rules_binder", "rules_ledger",

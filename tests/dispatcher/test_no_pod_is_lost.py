@@ -238,6 +238,7 @@ class Cluster(RuleBasedStateMachine):
     @invariant()
     def everything_is_in_one_place(self) -> None:
         self.brain.machine.validate()
+        assert self.brain.machine.statistics.drift == 0, "the audit finds what is not lost"
 
     @invariant()
     def every_pod_of_ours_is_known(self) -> None:

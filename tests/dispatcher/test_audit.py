@@ -1,0 +1,94 @@
+"""The online audit: a pod that nothing would find any more is found, counted and begins anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dispatcher.pods import Place, PodRecord, State
+from tests.dispatcher.brain import Brain
+
+
+def record_of(brain: Brain, uid: str = "p0") -> PodRecord:
+    found = brain.machine.pods.get(uid)
+    assert found is not None
+    return found
+
+
+def out_of_line(brain: Brain) -> None:
+    brain.pod("p0")
+    record_of(brain).shape.line.clear()
+
+
+def line_forgotten(brain: Brain) -> None:
+    brain.pod("p0")
+    record_of(brain).shape.heap_key = None
+    brain.machine.queue._heap.clear()
+
+
+def parked_nowhere(brain: Brain) -> None:
+    brain.pod("p0")
+    brain.shard()
+    brain.dispatch()
+    brain.unplaceable("p0", at=5)
+    brain.machine.queue._wakeups.unpark(record_of(brain).shape)
+
+
+def held_by_nobody(brain: Brain) -> None:
+    brain.pod("p0")
+    brain.shard()
+    brain.dispatch()
+    shard = record_of(brain).shard
+    assert shard is not None
+    shard.held.clear()
+
+
+def never_asked_about(brain: Brain) -> None:
+    brain.pod("p0")
+    brain.shard()
+    brain.dispatch()
+    brain.settle("p0")
+    brain.machine.pods.awaiting.clear()
+
+
+def patch_not_in_flight(brain: Brain) -> None:
+    brain.pod("p0")
+    record = record_of(brain)
+    record.shape.line.clear()
+    brain.machine.pods.move(record, Place.PATCHING, brain.now)
+
+
+BREACHES = [
+    out_of_line, line_forgotten, parked_nowhere, held_by_nobody, never_asked_about,
+    patch_not_in_flight,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("breach", BREACHES, ids=[b.__name__ for b in BREACHES])
+def test_a_lost_pod_is_found_within_a_period(breach: Callable[[Brain], None]) -> None:
+    brain = Brain()
+    breach(brain)
+    for _ in range(31):
+        brain.now += 1.0
+        brain.machine.tick(brain.now)
+    brain.machine.validate()
+    assert brain.machine.statistics.drift == 1
+    assert brain.state("p0") is State.ACTIVE
+    assert any(event == "audit" for _, event, _ in brain.stories)
+    brain.shard(9)
+    assert brain.units() == ["p0"]
+
+
+def test_what_is_in_order_is_left_alone_and_all_have_their_turn() -> None:
+    brain = Brain()
+    brain.pods(100)
+    brain.shard(credits_=10)
+    brain.dispatch()
+    brain.settle("p0", "p1")
+    brain.bind("p0")
+    for _ in range(65):
+        brain.now += 1.0
+        brain.machine.tick(brain.now)
+    assert brain.machine.statistics.drift == 0
+    assert brain.machine.audit.rounds >= 2
