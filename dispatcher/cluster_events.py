@@ -7,7 +7,8 @@ left. Equal events of a step are one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +25,7 @@ from stretto.snapshot.nominations import NOMINATION, decode_nomination
 from stretto.snapshot.pods import ShapeTable
 from stretto.snapshot.resources import ResourceTable
 
+Row = TypeVar("Row")
 _QUIET = frozenset({API_SERVED, BUDGET, LABEL_KEYS})
 """Kinds of the log that are our own bookkeeping and wake nobody."""
 
@@ -66,7 +68,8 @@ class EventSource:
         """What a step changes, in the log's order, each kind of pod once.
 
         Raises:
-            WireError: a pod has a shape that the log has not defined.
+            WireError: a pod has a shape that the log has not defined, or an object is not what its
+                kind says.
         """
         return list(self._events(delta))
 
@@ -138,15 +141,11 @@ class EventSource:
                 self._touched.add(usage.group)
 
     def _group_object(self, item: ObjectRow) -> None:
-        """Raises WireError when the payload is something else."""
         self._touched.add(item.key)
         if item.removed:
             self._groups.pop(item.key, None)
-            return
-        try:
-            self._groups[item.key] = decode_group(item.payload)
-        except msgspec.MsgspecError as error:
-            raise WireError(f"ObjectRow.payload of {item.kind} {item.key}: {error}") from None
+        else:
+            self._groups[item.key] = _decoded(item, decode_group)
 
     def _nomination_events(
         self, item: ObjectRow, *, placed: Sequence[str]
@@ -155,7 +154,7 @@ class EventSource:
         placed in the same step."""
         before = self._nominated.pop(item.key, None)
         if not item.removed:
-            self._nominated[item.key] = decode_nomination(item.payload).shape_id
+            self._nominated[item.key] = _decoded(item, decode_nomination).shape_id
         if before is not None and item.key not in placed:
             yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(before))
 
@@ -185,19 +184,22 @@ class EventSource:
         return ClusterEvent(item.kind, action, key=item.key, released=released)
 
     def _releases(self, item: ObjectRow) -> bool:
-        """Whether a claim gives devices back. Raises WireError when the payload is something
-        else."""
+        """Whether a claim gives devices back."""
         had = item.key in self._allocated
         self._allocated.discard(item.key)
         if item.removed:
             return had
-        try:
-            allocated = decode_claim(item.payload).allocation is not None
-        except msgspec.MsgspecError as error:
-            raise WireError(f"ObjectRow.payload of {item.kind} {item.key}: {error}") from None
+        allocated = _decoded(item, decode_claim).allocation is not None
         if allocated:
             self._allocated.add(item.key)
         return had and not allocated
+
+
+def _decoded(item: ObjectRow, decode: Callable[[bytes], Row]) -> Row:
+    try:
+        return decode(item.payload)
+    except msgspec.MsgspecError as error:
+        raise WireError(f"ObjectRow.payload of {item.kind} {item.key}: {error}") from None
 
 
 def _node_events(

@@ -181,6 +181,15 @@ def test_a_shape_that_was_not_defined_breaks_the_contract(source: EventSource) -
         source.events(delta)
 
 
+@pytest.mark.parametrize("kind", [NOMINATION, "PodGroup", "ResourceClaim"])
+def test_an_object_that_is_not_what_its_kind_says_is_an_error_of_the_wire(
+    source: EventSource, kind: str
+) -> None:
+    odd = ObjectRow(kind, "ns/x", payload=b"\xc1")
+    with pytest.raises(WireError, match=f"payload of {kind} ns/x"):
+        source.events(Delta(epoch=1, sequence=9, objects=[odd]))
+
+
 def parked(plugins: tuple[str, ...], *, at: int = 5) -> Brain:
     brain = Brain()
     brain.pod("a", shape(500))
