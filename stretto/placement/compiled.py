@@ -27,7 +27,7 @@ from stretto.placement.framework import (
     mask_out,
     normalised,
 )
-from stretto.placement.nominated import claims_on, leave_claimed, rejecting
+from stretto.placement.nominated import claims_on, leave_claimed, rejecting, that_look
 from stretto.placement.profiles import Profile
 from stretto.placement.static_part import StaticPart
 from stretto.snapshot.columns import Snapshot
@@ -333,7 +333,7 @@ class CompiledShape:
         claims = claims_on(self.shape, row, snapshot=self.snapshot)
         if not claims:
             return None
-        return rejecting(self.filters, row, claims, snapshot=self.snapshot)
+        return rejecting(that_look(self.filters), row, claims, snapshot=self.snapshot)
 
     def settle(self, totals: dict[int, int]) -> None:
         """Write totals that the caller computed by :meth:`total_of_row`, and count the rows as

@@ -26,6 +26,7 @@ from stretto.placement.nominated import (
     rejected_together,
     rejections_of,
     status_from,
+    that_look,
 )
 from stretto.placement.plugins.node_affinity import CONFLICT
 from stretto.snapshot.columns import Snapshot
@@ -80,16 +81,23 @@ def prefilter_status(compiled: CompiledShape) -> Status | None:
 
 
 def steps(
-    compiled: CompiledShape, snapshot: Snapshot, *, without: Bools | None = None
+    compiled: CompiledShape,
+    snapshot: Snapshot,
+    *,
+    without: Bools | None = None,
+    nominated: int | None = None,
 ) -> Iterator[Step]:
     """The filters in order, each with the rows that no earlier one rejected; the last has no
-    rejections. ``without``: rows to leave out."""
+    rejections. ``without``: rows to leave out. ``nominated``: a row that they look at even if
+    PreFilter narrowed the search to others."""
     view = View(snapshot)
     alive = view.of(snapshot.live).copy()
     narrowed = compiled.static.named
     if narrowed is not None:
         inside = np.zeros(view.size, dtype=np.bool_)
         inside[narrowed.rows(snapshot)] = True
+        if nominated is not None:
+            inside[nominated] = True
         reason = f"node(s) didn't satisfy plugin(s) {_listed(narrowed.plugins)}"
         yield "", [Rejection(reason, ~inside, unresolvable=True)], alive
         alive = alive & inside
@@ -111,7 +119,16 @@ def steps(
 Claimed = dict[int, tuple[str, list[Rejection]]]
 
 
-def claimed_rejections(compiled: CompiledShape, snapshot: Snapshot) -> Claimed:
+def nominated_row(compiled: CompiledShape, snapshot: Snapshot) -> int | None:
+    """The row that the pod itself is nominated to. Upstream asks the filters about it first,
+    whatever PreFilter narrowed the search to, and what they say there is what it reports."""
+    name = compiled.shape.nominated_node
+    return snapshot.row_of_name(name) if name else None
+
+
+def claimed_rejections(
+    compiled: CompiledShape, snapshot: Snapshot, *, nominated: int | None = None
+) -> Claimed:
     """(plugin, its rejections) of the rows that reject the shape while the pods that are nominated
     to them are counted; upstream reports these before it looks without them."""
     found: Claimed = {}
@@ -122,12 +139,13 @@ def claimed_rejections(compiled: CompiledShape, snapshot: Snapshot) -> Claimed:
     claimed = [
         (row, claims)
         for row, claims in claimed_rows(compiled.shape, snapshot=snapshot)
-        if not snapshot.frozen[row] and (inside is None or row in inside)
+        if not snapshot.frozen[row] and (inside is None or row in inside or row == nominated)
     ]
     if compiled.local:
         return rejected_together(compiled.filters, claimed, snapshot=snapshot)
+    filters = that_look(compiled.filters) if claimed else ()
     for row, claims in claimed:
-        rejected = rejections_of(compiled.filters, row, claims, snapshot=snapshot)
+        rejected = rejections_of(filters, row, claims, snapshot=snapshot)
         if rejected is not None:
             found[row] = rejected
     return found
@@ -222,14 +240,15 @@ def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
     found: Counter[tuple[str, str]] = Counter()
     unresolvable: Counter[tuple[str, str]] = Counter()
     by_plugin: Counter[str] = Counter()
-    claimed = claimed_rejections(compiled, snapshot)
+    nominated = nominated_row(compiled, snapshot)
+    claimed = claimed_rejections(compiled, snapshot, nominated=nominated)
     for plugin, rejections in claimed.values():
         by_plugin[plugin] += 1
         for rejection in rejections:
             found[plugin, rejection.reason] += 1
             unresolvable[plugin, rejection.reason] += bool(np.any(rejection.unresolvable))
     for plugin, rejections, alive in steps(
-        compiled, snapshot, without=_left_out(claimed, snapshot)
+        compiled, snapshot, without=_left_out(claimed, snapshot), nominated=nominated
     ):
         any_of = np.zeros(len(alive), dtype=np.bool_)
         for rejection in rejections:

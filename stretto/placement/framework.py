@@ -143,6 +143,11 @@ class Filter:
     """A pod of the shape that is placed may change what other rows say, so that pods of the shape
     are placed one at a time."""
 
+    def skips(self) -> bool:
+        """Whether upstream's PreFilter leaves the plugin out for the pods that are placed now: it
+        then rejects nothing, and does not look at nominated pods either."""
+        return False
+
     def version(self) -> object:
         """What the answers depend on beside their rows, as a value that changes with it; rows are
         asked again when it does. None: nothing."""

@@ -67,6 +67,12 @@ def claimed_rows(shape: Shape, *, snapshot: Snapshot) -> list[tuple[int, Claims]
     return found
 
 
+def that_look(filters: Sequence[Filter]) -> Sequence[Filter]:
+    """Those that look at nominated pods, as things are before anybody is supposed away or there:
+    a filter with nothing to say about the pods that are placed says nothing about these."""
+    return [each for each in filters if not each.skips()]
+
+
 def suppose_all(claims: Claims, row: int, by: int, *, snapshot: Snapshot) -> None:
     """Count nominated pods on a row, or off it again."""
     for claim in claims:
@@ -101,8 +107,11 @@ def leave_claimed(
     """The mask (bool[view.size], of what passes without claims) less the rows whose claims leave no
     room."""
     gone = []
-    for at, row, claims in _claimed_in(view, shape, snapshot):
-        if mask[at] and rejecting(filters, row, claims, snapshot=snapshot) is not None:
+    claimed = [found for found in _claimed_in(view, shape, snapshot) if mask[found[0]]]
+    if claimed:
+        filters = that_look(filters)
+    for at, row, claims in claimed:
+        if rejecting(filters, row, claims, snapshot=snapshot) is not None:
             gone.append(at)
     if not gone:
         return mask

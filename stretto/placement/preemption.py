@@ -17,7 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.placement.compiled import CompiledShape
-from stretto.placement.evaluation import claimed_rejections, prefilter_status, steps
+from stretto.placement.evaluation import (
+    claimed_rejections,
+    nominated_row,
+    prefilter_status,
+    steps,
+)
 from stretto.placement.framework import Bools, Code, Status
 from stretto.placement.nominated import status_from
 from stretto.placement.postfilter import PreemptionArgs
@@ -208,12 +213,15 @@ class Preemption:
         if rejected is not None:
             return live & (rejected.code is Code.UNSCHEDULABLE)
         found = np.zeros(snapshot.rows, dtype=np.bool_)
-        claimed = claimed_rejections(compiled, snapshot)
+        nominated = nominated_row(compiled, snapshot)
+        claimed = claimed_rejections(compiled, snapshot, nominated=nominated)
         for row, (plugin, rejections) in claimed.items():
             found[row] = status_from(plugin, rejections).code is Code.UNSCHEDULABLE
         without = np.zeros(snapshot.rows, dtype=np.bool_)
         without[list(claimed)] = True
-        for _, rejections, alive in steps(compiled, snapshot, without=without):
+        for _, rejections, alive in steps(
+            compiled, snapshot, without=without, nominated=nominated
+        ):
             here = np.zeros(snapshot.rows, dtype=np.bool_)
             hard = np.zeros(snapshot.rows, dtype=np.bool_)
             for rejection in rejections:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stretto.model.shape import Shape
 from stretto.placement.framework import Code, Filter, Status
-from stretto.placement.nominated import Claims, claims_on, rejecting, status_of
+from stretto.placement.nominated import Claims, claims_on, rejecting, status_of, that_look
 from stretto.snapshot.budgets import BudgetRow
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.pod_records import PodRecord, uid_key
@@ -118,6 +118,8 @@ def _select(
     budgets: Sequence[BudgetRow],
 ) -> Victims | Status:
     claims = claims_on(shape, row, snapshot=snapshot)
+    if claims:
+        filters = that_look(filters)
     absent: list[Victim] = []
     try:
         for pod in lower:
@@ -150,6 +152,8 @@ def needed_of(
     pods = [pod for pod in _lower(shape, row, snapshot) if pod.record.uid in uids]
     pods.sort(key=lambda pod: pod.importance)
     claims = claims_on(shape, row, snapshot=snapshot)
+    if claims:
+        filters = that_look(filters)
     absent: list[Victim] = []
     try:
         for pod in pods:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from stretto.model.shape import HostPort, Requirement, Shape
+from stretto.model.shape import HostPort, NodeTerm, PodTerm, Requirement, Shape
 from stretto.model.unit import Cause
 from stretto.placement.framework import Code, Status
 from stretto.placement.kernel import Kernel
@@ -67,10 +67,10 @@ class World:
         self.snapshot.apply(self.delta)
         self.delta = self._open()
 
-    def node(self, *, cpu: int, slots: int, memory: int = 1000) -> None:
+    def node(self, *, cpu: int, slots: int, memory: int = 1000, **fields) -> None:
         number = self.snapshot.rows + len(self.delta.nodes)
         room = (("cpu", cpu), ("memory", memory), ("pods", slots))
-        row = NodeRow(f"n{number}", f"u{number}", allocatable=room)
+        row = NodeRow(f"n{number}", f"u{number}", allocatable=room, **fields)
         self.delta.nodes.append(NodeChange(number + 1, row))
 
     def number(self, shape: Shape) -> int:
@@ -215,6 +215,48 @@ def test_room_of_a_nominated_pod_is_taken_for_less_priority_but_not_for_itself_o
     world.denominate("nominee")
     world.flush()
     assert check(pod(500, priority=5), 0) is Cause.NONE
+
+
+def test_anti_affinity_of_a_nominated_pod_counts_only_while_some_placed_pod_has_such():
+    """InterPodAffinity's PreFilter skips the plugin otherwise, and with it what is nominated."""
+    world = World()
+    for name in ("n0", "n1"):
+        world.node(cpu=4000, slots=9, labels=(("host", name),))
+    term = PodTerm("host", ("default",), None, (Requirement("app", "In", ("a",)),))
+    lonely = pod(100, priority=5, app="b", anti_affinity=(term,))
+    world.nominate("nominee", lonely, "n0")
+    world.flush()
+    shape = pod(100, app="a")
+
+    def fits() -> list[bool]:
+        found = [world.kernel.check_one(shape, row) is Cause.NONE for row in (0, 1)]
+        assert world.kernel.filter(shape).tolist() == found
+        assert world.kernel.evaluate(shape).feasible == np.flatnonzero(found).tolist()
+        assert [total >= 0 for total in world.kernel.totals(shape)] == found
+        return found
+
+    assert fits() == [True, True]
+    world.bind("placed", lonely, 1)
+    world.flush()
+    assert fits() == [False, False]
+    world.leave("placed", lonely, 1)
+    world.flush()
+    assert fits() == [True, True]
+
+
+def test_the_node_that_a_pod_is_nominated_to_is_reported_as_its_filters_see_it():
+    world = World(nodes=3)
+    only = (NodeTerm(fields=(Requirement("metadata.name", "In", ("n1",)),)),)
+    shape = pod(5000, priority=1, required_node_terms=only)
+    outside = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+    assert world.kernel.diagnose(shape).message == (
+        f"0/3 nodes are available: 1 Insufficient cpu, 2 {outside}."
+    )
+    waiting = msgspec.structs.replace(shape, nominated_node="n0")
+    assert world.kernel.diagnose(waiting).message == (
+        "0/3 nodes are available: 1 Insufficient cpu, "
+        f"1 node(s) didn't match Pod's node affinity/selector, 1 {outside}."
+    )
 
 
 def test_a_nomination_to_a_node_that_comes_later_counts_from_then_on():

@@ -98,6 +98,13 @@ class InterPodFilter(Filter):
         """It rejects nothing whatever happens."""
         return not (self._near or self._apart or self._against)
 
+    def skips(self) -> bool:
+        """The pod has no required terms, and it is what none of a placed pod is about."""
+        if self._near or self._apart:
+            return False
+        self._refresh()
+        return not any(domains.sums.any() for domains in self._against)
+
     def _alone(self) -> bool:
         """The pod may found its group: nobody matches its affinity, and it does itself."""
         return self._first and not any(domains.sums.any() for domains in self._near)
