@@ -149,6 +149,15 @@ class ConditionLane:
         """True if nobody is left to be told."""
         return not (self._in_flight or self._single or self._queue.untold or self._turns)
 
+    def tidy(self) -> None:
+        """Forget whom nobody can tell anything any more; else only :meth:`take` does."""
+        self._single = deque(r for r in self._single if r.place is not Place.FORGOTTEN)
+        for number, shape in list(self._queue.untold.items()):
+            left = deque(r for r in shape.todo or () if r.place is not Place.FORGOTTEN)
+            shape.todo = left or None
+            if not left:
+                del self._queue.untold[number]
+
     def _again(self, record: PodRecord, order: PatchOrder) -> None:
         if order.condition == record.shape.condition:
             self.retell(record)

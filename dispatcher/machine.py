@@ -47,6 +47,8 @@ class MachineLimits:
     ask_after_s: float = 10.0
     """A pod that is with the Binder for longer without a word is asked about."""
     asks_a_tick: int = 64
+    tidy_s: float = 60.0
+    """How often a standby drops what only a leader uses up."""
 
 
 class Requests(msgspec.Struct, frozen=True):
@@ -69,6 +71,8 @@ def _quiet(_unit: str, _event: str, _text: str) -> None:
 
 class Machine:
     """See the module docstring."""
+
+    _tidied_at = 0.0
 
     def __init__(
         self,
@@ -342,6 +346,9 @@ class Machine:
     def tick(self, now: float) -> None:
         """Time has passed: backoffs end, the forgotten is looked after."""
         self.queue.tick(now)
+        if not self.open() and now - self._tidied_at >= self.limits.tidy_s:
+            self._tidied_at = now
+            self._tidy(now)
         for record, why in self.audit.lost(now):
             self.statistics.drift += 1
             self._note(record.uid, "audit", f"{why}; it begins anew")
@@ -361,6 +368,14 @@ class Machine:
         self.intake.asks.extend(record.uid for record in silent)
         if now - up >= self.limits.shards.deadline_s:
             self.shards.overdue(now)
+
+    def _tidy(self, now: float) -> None:
+        """Nothing is sent yet, and a standby may wait for months: pods, shapes and groups that have
+        come and gone meanwhile must not be kept."""
+        self.groups.refresh(queue=self.queue, lane=self.lane, now=now)
+        self.queue.tidy()
+        self.lane.tidy()
+        self.shapes.dropped.clear()
 
     # ----------------------------------------------------------------------------------- for people
 

@@ -196,6 +196,20 @@ class Queue:
                 self._statistics.came_in(State.ACTIVE, "PopFromBackoffQ", min(len(shape), 1))
                 self._probe(shape)
 
+    def tidy(self) -> None:
+        """Drop the entries of the heap that do not count; else only :meth:`take` does."""
+        kept = []
+        for entry in self._heap:
+            shape = entry[3]
+            if shape.heap_key != entry[:2]:
+                continue
+            if shape.takeable():
+                kept.append(entry)
+            else:
+                shape.heap_key = None
+        heapq.heapify(kept)
+        self._heap = kept
+
     def take(self, *, limit: int, enough: int, now: float) -> list[PodRecord]:
         """The next pods by priority and age, at most ``limit``, of one shape if that has
         ``enough`` of them.

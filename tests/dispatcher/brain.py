@@ -51,13 +51,24 @@ class Brain:
         self.index = 1
         self.sent: dict[str, tuple[int, Unit]] = {}
         if start:
-            self.machine.begin(EPOCH, sources=1)
-            self.machine.owned_set(owned=(), complete=True, now=self.now)
-            self.machine.synced()
-            self.machine.binder_connected(up=True, now=self.now)
-            self.event(ANYTHING)
+            self.start()
+
+    def start(self) -> None:
+        """The Lease is ours, everything is listed and the Binder has answered."""
+        self.machine.begin(EPOCH, sources=1)
+        self.machine.owned_set(owned=(), complete=True, now=self.now)
+        self.machine.synced()
+        self.machine.binder_connected(up=True, now=self.now)
+        self.event(ANYTHING)
 
     def pod(self, uid: str, of: Shape | None = None, *, version: int = 0, **fields: object) -> None:
+        self.sighting(uid, of, version=version, **fields)
+        self.machine.validate()
+
+    def sighting(
+        self, uid: str, of: Shape | None = None, *, version: int = 0, **fields: object
+    ) -> None:
+        """:meth:`pod` without a check of the whole."""
         self.version = version or self.version + 1
         seen = PodSeen(
             uid=PodUid(uid),
@@ -69,7 +80,6 @@ class Brain:
             **fields,  # type: ignore[arg-type]
         )
         self.machine.pod_seen(seen, self.now)
-        self.machine.validate()
 
     def pods(self, count: int, of: Shape | None = None, *, prefix: str = "p") -> list[str]:
         uids = [f"{prefix}{number}" for number in range(count)]
