@@ -51,6 +51,8 @@ class Settings:
     node_cpu: int = 2
     singles: int = 8
     rivals: int = 5
+    urgent: int = 0
+    """Pods of higher priority: whoever is in their way has to go, and does not come back."""
     gangs: int = 1
     gang_size: int = 3
     deletes: int = 10
@@ -166,13 +168,22 @@ class Simulation:
         pods.observe(self.judge.changed)
 
     def create_pod(self, name: str, *, cpu: str = "500m", group: str = "") -> None:
-        """A pod for Stretto."""
+        """A pod for Stretto; it goes at once when it is asked to."""
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
         spec: dict[str, Any] = {"schedulerName": "stretto", "containers": [container]}
+        if self.settings.urgent:
+            spec["terminationGracePeriodSeconds"] = 0
+        if name.startswith("u"):
+            spec["priorityClassName"] = "system-cluster-critical"
         if group:
             spec["schedulingGroup"] = {"podGroupName": group}
         self.kube.call("POST", PODS, {"metadata": {"name": name}, "spec": spec})
         self.world.note(f"created {name}")
+
+    def _delete(self, name: str) -> None:
+        """Delete a pod, unless somebody has made it leave."""
+        if name in {pod["metadata"]["name"] for pod in self._pods()}:
+            self.kube.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def _pods(self) -> list[Any]:
         answer = self.kube.call("GET", PODS)
@@ -189,6 +200,7 @@ class Simulation:
         for gang in range(settings.gangs):
             names += [(f"g{gang}-{number}", f"g{gang}") for number in range(settings.gang_size)]
         names += [(f"r{number}", "") for number in range(settings.rivals)]
+        names += [(f"u{number}", "") for number in range(settings.urgent)]
         world.rng.shuffle(names)
         for name, group in names:
             self.create_pod(name, group=group)
@@ -197,7 +209,7 @@ class Simulation:
         for _ in range(settings.deletes):
             await asyncio.sleep(world.rng.random() * 2 * settings.fault_s / settings.deletes)
             for name, group in world.rng.sample(names, world.rng.randint(1, 4)):
-                self.kube.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+                self._delete(name)
                 world.note(f"deleted {name}")
                 self.create_pod(name, group=group)
 
@@ -341,7 +353,7 @@ class Simulation:
         self.world.note("faults stop")
         self.kube.loss = 0.0
         for number in range(self.settings.rivals):
-            self.kube.call("DELETE", f"{PODS}/r{number}", {"gracePeriodSeconds": 0})
+            self._delete(f"r{number}")
         self.create_pod("last")
 
     # ------------------------------------------------------------------------------------ the end
@@ -369,12 +381,18 @@ class Simulation:
         parts = self._parts()
         if parts is None or not all(node_of(pod) for pod in self._pods()):
             return False
-        return not parts.machine.open and parts.commits.idle and parts.commits.ledger_ok
+        if parts.machine.open or parts.machine.preemptions.claims:
+            return False
+        return parts.commits.idle and bool(parts.commits.ledger_ok)
 
     def _check_at_rest(self) -> None:
         """Ledger = memory = API (I24), each part by its own self-check besides."""
         machine = self._parts().machine
         machine.validate()
+        waiting = [uid for uid in machine.cluster.nominated if not machine.cluster.knows(uid)]
+        left = waiting, machine.preemptions.asked_to_go
+        if any(left):
+            raise Violation(f"seed {self.world.seed}: nominations or victims are left: {left}")
         api = {pod["metadata"]["uid"]: node_of(pod) for pod in self._pods()}
         rows = machine.cluster.pods
         memory = {uid: machine.cluster.nodes[row.node_uid].row.name for uid, row in rows.items()}

@@ -29,6 +29,14 @@ def test_everything_comes_to_rest_whatever_fails(seed: int) -> None:
     assert run.world.events >= 200
 
 
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_pods_of_higher_priority_get_their_room_whatever_fails(seed: int) -> None:
+    run = Simulation(seed, Settings(singles=7, urgent=4, gangs=0))
+    run.run()
+    names = {pod["metadata"]["name"] for pod in run._pods()}
+    assert {"u0", "u1", "u2", "u3"} <= names, "nobody makes them leave"
+
+
 def test_the_same_seed_is_the_same_run() -> None:
     assert Simulation(7).run() == Simulation(7).run() != Simulation(8).run()
 
