@@ -16,6 +16,7 @@ BENCHMARKS = {
     "upstream": "the same decisions by kube-scheduler's own code here, and its published floors",
     "ledger": "reservations of one client at one server",
     "pipeline": "all roles as processes; the API server is replaced by the simulator",
+    "queue": "hopeless and gated pods beside a stream, and gangs; the simulator as API server",
     "side-by-side": "the same pods on a real kube-apiserver: kube-scheduler, Stretto, the floor",
 }
 

@@ -77,7 +77,9 @@ class Result:
 
 
 @contextlib.asynccontextmanager
-async def simulator(folder: Path, options: Options) -> AsyncIterator[tuple[int, str, Path]]:
+async def simulator(
+    folder: Path, options: Options, *, node_cpu: str = "1000"
+) -> AsyncIterator[tuple[int, str, Path]]:
     """The simulator as a process: (pid, url, kubeconfig)."""
     port, kubeconfig = free_port(), folder / "kubeconfig"
     arguments = [
@@ -85,7 +87,7 @@ async def simulator(folder: Path, options: Options) -> AsyncIterator[tuple[int, 
         "--kubelet", options.kubelet,
         "--nodes", str(options.nodes), "--pods", str(options.pods),
         "--pod-shapes", str(options.shapes),
-        "--node-cpu", "1000", "--node-memory", "4Ti", "--node-pods", "10000",
+        "--node-cpu", node_cpu, "--node-memory", "4Ti", "--node-pods", "10000",
         "--watch-window", str(4 * options.pods + 10_000),
         "--event-window", str(options.pods + 1000),
     ]  # fmt: skip

@@ -99,6 +99,12 @@ class Roles:
         except OperatorError as error:
             raise OperatorError(f"{error}\n{self.last_words()}") from error
 
+    async def dispatcher_page(self) -> str:
+        """The dispatcher's /metrics."""
+        url = f"http://127.0.0.1:{self._ports.dispatcher_http}/metrics"
+        async with aiohttp.ClientSession() as session, session.get(url) as reply:
+            return await reply.text()
+
     async def events_dropped(self) -> int:
         """Events that did not fit into the binder's queue, by its own count."""
         url = f"http://127.0.0.1:{self._ports.binder_http}/metrics"

@@ -20,6 +20,7 @@ from dispatcher.machine import Machine
 from dispatcher.pods import State
 from stretto.kube.client import KubeClient
 from stretto.kube.events import EventWriter
+from stretto.model.diagnosis import ALWAYS
 from stretto.telemetry.metrics import ApiUsage
 
 QUEUES = {
@@ -115,7 +116,7 @@ class DispatcherCollector(Collector):
         for shape in list(self._machine.shapes.by_number.values()):
             if shape.condition is None or shape.shape is None:
                 continue
-            for plugin in shape.plugins:
+            for plugin in {name.removesuffix(ALWAYS) for name in shape.plugins}:
                 key = (plugin, shape.shape.profile)
                 counts[key] = counts.get(key, 0) + len(shape)
         return counts

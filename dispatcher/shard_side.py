@@ -166,7 +166,8 @@ class ShardSide:
         shape.diagnosis = diagnosis
         self._statistics.ended("unschedulable", record.profile)
         self._statistics.came_in(State.UNSCHEDULABLE, "ScheduleAttemptFailure")
-        news = self._queue.unplaceable(record, version=version, plugins=diagnosis.plugins, now=now)
+        plugins = diagnosis.rejectors
+        news = self._queue.unplaceable(record, version=version, plugins=plugins, now=now)
         self._note(record.uid, "unplaceable", diagnosis.message)
         if news:
             nominated = shape.shape is not None and bool(shape.shape.nominated_node)

@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+ALWAYS = "/unresolvable"
+"""See :attr:`Diagnosis.rejectors`."""
+
 
 class Rejected(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A reason of a plugin, and how many nodes it holds for."""
@@ -40,6 +43,14 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Of a gang: what its group is told; ``message`` is about the member that found no node."""
     found: int = 0
     """Of a gang: so many members found nodes before that one."""
+
+    @property
+    def rejectors(self) -> tuple[str, ...]:
+        """The plugins, as hints know them: one whose every rejection is unresolvable has
+        ALWAYS appended, since no pod that leaves can help there."""
+        open_ = {each.plugin for each in self.rejected if each.unresolvable < each.nodes}
+        closed = {each.plugin for each in self.rejected} - open_
+        return tuple(name + ALWAYS if name in closed else name for name in self.plugins)
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from stretto.model.diagnosis import ALWAYS
 from stretto.model.shape import Shape
 from stretto.placement.events import ASSIGNED_POD, NODE, WILDCARD, Action, ClusterEvent
 from stretto.placement.hint_conditions import (
@@ -121,6 +122,15 @@ INTERESTS: dict[str, tuple[Interest, ...]] = {
 """By plugin. DefaultPreemption registers only to gate: nothing wakes on its behalf."""
 
 
+UNRESOLVABLE: dict[str, tuple[Interest, ...]] = {
+    "NodeResourcesFit" + ALWAYS: tuple(
+        interest for interest in INTERESTS["NodeResourcesFit"] if interest.resource != ASSIGNED_POD
+    ),
+}
+"""Plugins whose every rejection was unresolvable, where that says more: who asks for more than any
+node has at all gains nothing from pods that leave (upstream is woken by each)."""
+
+
 def interests_of(plugins: Iterable[str]) -> tuple[Interest, ...] | None:
     """What pods that these plugins rejected want to hear of; None: of everything.
 
@@ -129,7 +139,7 @@ def interests_of(plugins: Iterable[str]) -> tuple[Interest, ...] | None:
     """
     found: list[Interest] = []
     for plugin in plugins:
-        interests = INTERESTS.get(plugin)
+        interests = UNRESOLVABLE.get(plugin) or INTERESTS.get(plugin.removesuffix(ALWAYS))
         if interests is None:
             return None
         found += interests

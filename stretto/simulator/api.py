@@ -47,10 +47,11 @@ DISCOVERED = {
         "deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates",
         "resourceslices",
     ),
+    "/apis/scheduling.k8s.io/v1beta1": ("podgroups",),
 }  # fmt: skip
 """Optional APIs that are served, by the path that lists their resources."""
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_STATUS_KEPT = frozenset({"nodes", "pods"})
+_STATUS_KEPT = frozenset({"nodes", "podgroups", "pods"})
 """Kinds whose status changes through their status subresource only."""
 _MADE_BY_UPDATE = frozenset({"leases"})
 """Kinds of which a PUT makes an object that does not exist."""

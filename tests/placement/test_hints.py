@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stretto.model.diagnosis import Diagnosis, Rejected
 from stretto.model.shape import (
     Claim,
     ClaimRef,
@@ -158,6 +159,13 @@ ROWS: list[tuple[str, Shape, ClusterEvent, bool]] = [
     ("NodeResourcesFit", CPU, thing("DeviceClass", UPDATE), True),
     ("NodeResourcesFit", CPU, thing("DeviceClass", DELETE), False),
     ("NodeResourcesFit", CPU, thing("PersistentVolumeClaim", ADD), False),
+    ("NodeResourcesFit/unresolvable", CPU, left(), False),
+    ("NodeResourcesFit/unresolvable", CPU, shrank(before=2, after=1), False),
+    ("NodeResourcesFit/unresolvable", CPU, added(), True),
+    ("NodeResourcesFit/unresolvable", CPU, changed(ALLOCATABLE, node(), node(allocatable=BIG)),
+     True),
+    ("NodeResourcesFit/unresolvable", CPU, thing("DeviceClass", ADD), True),
+    ("NodeAffinity/unresolvable", ZONE, added(labels=(("zone", "a"),)), True),
     ("NodeAffinity", ZONE, added(labels=(("zone", "a"),)), True),
     ("NodeAffinity", ZONE, added(labels=(("zone", "b"),)), False),
     ("NodeAffinity", ZONE_TERM, added(labels=(("zone", "a"),)), True),
@@ -347,6 +355,16 @@ def test_what_wakes_whom(plugin: str, shape: Shape, event: ClusterEvent, queued:
 def test_every_filter_plugin_has_a_row_that_wakes_and_one_that_does_not() -> None:
     for plugin in POINTS["filter"]:
         assert {queued for name, *_, queued in ROWS if name == plugin} == {True, False}, plugin
+
+
+def test_a_plugin_whose_every_rejection_is_unresolvable_is_told_apart() -> None:
+    def rejectors(*rejected: Rejected) -> tuple[str, ...]:
+        return Diagnosis("", ("NodeResourcesFit",), 3, rejected).rejectors
+
+    cpu = Rejected("NodeResourcesFit", "Insufficient cpu", 2, 2)
+    assert rejectors(cpu) == ("NodeResourcesFit/unresolvable",)
+    assert rejectors(cpu, Rejected("NodeResourcesFit", "Too many pods", 1)) == ("NodeResourcesFit",)
+    assert rejectors() == ("NodeResourcesFit",)
 
 
 def test_one_rejector_that_says_yes_is_enough() -> None:

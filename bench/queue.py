@@ -1,0 +1,289 @@
+"""The queue: what pods that cannot run cost those that can, and how long gangs wait.
+
+All roles as processes; the simulator stands for the API server. Rows of the first table get the
+same pods in a steady stream, each ended a while after its bind, so that room comes free all the
+time and wakes whoever waits for it: alone; beside pods that fit nowhere (of ten shapes); beside
+gated ones. Then all of the stream's pods at once. Waits are from the answer to the creation until
+the bind is seen in a watch. Attempts count every decision of the dispatcher after the stream began.
+
+The second table creates gangs at once and waits until all their members are bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from bench.machine import conditions
+from bench.pipeline import Options, simulator
+from bench.roles import Roles
+from stretto.kube.client import KubeClient
+from stretto.kube.config import KubeConfig
+from stretto.workload.exposition import Reading
+from stretto.workload.processes import process_use
+
+PODS = "/api/v1/namespaces/default/pods"
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+WAITING = 9_000
+LIFE_S = 2.0
+"""A pod of the stream ends so long after its bind."""
+SETTLE_S = 4.0
+PATIENCE_S = 120.0
+CREATES = 16
+"""In flight."""
+GOALS = "goals beside others: throughput >= 0.9, P99 wait <= 1.2, attempts a bound pod <= 1.2"
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: _Meta
+
+
+class _Line(msgspec.Struct, gc=False):
+    type: str
+    object: _Object
+
+
+@dataclass
+class Row:
+    """What one run of the stream gave."""
+
+    name: str
+    waits_s: list[float] = field(default_factory=list)
+    burst_rate: float = 0.0
+    attempts: float = 0.0
+    dispatcher_cpu_s: float = 0.0
+    dispatcher_mib: float = 0.0
+
+    def wait_ms(self, percent: float) -> float:
+        """A percentile of the waits."""
+        waits = sorted(self.waits_s)
+        return waits[min(len(waits) - 1, int(len(waits) * percent / 100))] * 1000 if waits else 0.0
+
+
+def pod(name: str, *, cpu: str, group: str = "", gated: bool = False) -> dict[str, Any]:
+    """A pending pod."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    spec: dict[str, Any] = {"schedulerName": "stretto", "containers": [container]}
+    if group:
+        spec["schedulingGroup"] = {"podGroupName": group}
+    if gated:
+        spec["schedulingGates"] = [{"name": "example.com/hold"}]
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+class Watch:
+    """When pods were seen bound, by name."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._decode = msgspec.json.Decoder(_Line).decode
+        self.bound_s: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Watch bound pods until cancelled."""
+        params = {"fieldSelector": "spec.nodeName!=", "timeoutSeconds": "3600"}
+        async with self._client.watch("/api/v1/pods", params, silence_s=3600) as pieces:
+            rest = b""
+            async for piece in pieces:
+                now = time.monotonic()
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    change = self._decode(line)
+                    if change.type == "ADDED":
+                        self.bound_s.setdefault(change.object.metadata.name, now)
+
+
+@dataclass
+class Cluster:
+    """A running deployment."""
+
+    client: KubeClient
+    roles: Roles
+    watch: Watch
+
+    async def create(self, path: str, bodies: Iterable[dict[str, Any]]) -> None:
+        """Create objects, a few at a time."""
+        source = iter(bodies)
+
+        async def work() -> None:
+            for body in source:
+                answer = await self.client.post(path, json.dumps(body).encode())
+                assert answer.ok, answer.text
+
+        await asyncio.gather(*(work() for _ in range(CREATES)))
+
+    async def bound(self, names: Iterable[str]) -> None:
+        """Wait until these are bound."""
+        missing = set(names)
+        deadline = time.monotonic() + PATIENCE_S
+        while missing:
+            missing -= self.watch.bound_s.keys()
+            assert time.monotonic() < deadline, f"{len(missing)} were not bound in {PATIENCE_S} s"
+            await asyncio.sleep(0.02)
+
+    def dispatcher(self) -> tuple[float, float]:
+        """(CPU seconds, resident MiB)."""
+        use = process_use("dispatcher", self.roles.pids()["dispatcher"][0])
+        assert use is not None, "the dispatcher is gone"
+        return use.cpu_s, use.resident_mib
+
+    async def attempts(self) -> float:
+        """Decisions so far, by the dispatcher's count."""
+        return Reading([await self.roles.dispatcher_page()]).total(
+            "scheduler_schedule_attempts_total"
+        )
+
+
+@contextlib.asynccontextmanager
+async def cluster(*, nodes: int, node_cpu: str, shards: int) -> AsyncIterator[Cluster]:
+    """A fresh one."""
+    options = Options(0, nodes, 1, shards, "off", 0.0)
+    with tempfile.TemporaryDirectory(prefix="stretto-bench-") as text:
+        folder = Path(text)
+        async with (
+            simulator(folder, options, node_cpu=node_cpu) as (_, url, kubeconfig),
+            KubeClient(KubeConfig.from_url(url), list_timeout_s=120, timeout_s=60) as client,
+            Roles(folder, kubeconfig, shards=shards, events=False) as roles,
+        ):
+            await roles.begin()
+            watch = Watch(client)
+            watching = asyncio.create_task(watch.run())
+            try:
+                yield Cluster(client, roles, watch)
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+
+
+async def stream_row(name: str, before: list[dict[str, Any]], options: Any) -> Row:
+    """The stream, then the burst, beside what was there before."""
+    row = Row(name)
+    async with cluster(nodes=options.nodes, node_cpu="8", shards=options.shards) as here:
+        await here.create(PODS, before)
+        await asyncio.sleep(SETTLE_S)
+        began_cpu, _ = here.dispatcher()
+        tried = await here.attempts()
+        created: dict[str, float] = {}
+
+        async def one(name: str) -> None:
+            await here.create(PODS, [pod(name, cpu="500m")])
+            created[name] = time.monotonic()
+            await here.bound([name])
+            await asyncio.sleep(LIFE_S)
+            await here.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+        names = [f"s{number}" for number in range(options.stream)]
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+            began = time.monotonic()
+            for number, each in enumerate(names):
+                group.create_task(one(each))
+                await asyncio.sleep(max(0.0, began + number / options.rate - time.monotonic()))
+        row.waits_s = [max(0.0, here.watch.bound_s[each] - created[each]) for each in names]
+        burst = [f"b{number}" for number in range(options.burst)]
+        await here.create(PODS, (pod(each, cpu="10m") for each in burst))
+        await here.bound(burst)
+        seen = sorted(here.watch.bound_s[each] for each in burst)
+        row.burst_rate = len(burst) / (seen[-1] - seen[0])
+        row.attempts = (await here.attempts() - tried) / (len(names) + len(burst))
+        cpu_s, row.dispatcher_mib = here.dispatcher()
+        row.dispatcher_cpu_s = cpu_s - began_cpu
+    return row
+
+
+async def streams(options: Any) -> None:
+    """The first table."""
+    hopeless = [pod(f"h{n}", cpu=str(100 + n % 10)) for n in range(options.waiting)]
+    gated = [pod(f"g{n}", cpu="1", gated=True) for n in range(options.waiting)]
+    print(
+        f"{options.stream:,} pods at {options.rate}/s that live {LIFE_S:g} s, then "
+        f"{options.burst:,} at once; {options.nodes} nodes, {options.shards} shards; {GOALS}"
+    )
+    print(
+        f"{'beside':<16}{'P50 ms':>9}{'P99 ms':>9}{'of alone':>9}{'burst/s':>10}{'of alone':>9}"
+        f"{'attempts':>10}{'dispatcher s':>14}{'MiB':>7}"
+    )
+    alone: Row | None = None
+    cases: list[tuple[str, list[dict[str, Any]]]] = [
+        ("nothing", []),
+        (f"{options.waiting:,} hopeless", hopeless),
+        (f"{options.waiting:,} gated", gated),
+    ]
+    for name, before in cases:
+        row = await stream_row(name, before, options)
+        alone = alone or row
+        print(
+            f"{row.name:<16}{row.wait_ms(50):>9.0f}{row.wait_ms(99):>9.0f}"
+            f"{row.wait_ms(99) / alone.wait_ms(99):>9.2f}{row.burst_rate:>10,.0f}"
+            f"{row.burst_rate / alone.burst_rate:>9.2f}{row.attempts:>10.2f}"
+            f"{row.dispatcher_cpu_s:>14.2f}{row.dispatcher_mib:>7.0f}",
+            flush=True,
+        )
+
+
+async def gangs(options: Any) -> None:
+    """The second table."""
+    print(f"gangs on {options.gang_nodes:,} nodes, {options.shards} shards")
+    print(f"{'gangs':>7}{'members':>9}{'all bound s':>13}{'P50 s':>8}{'P99 s':>8}{'partial':>9}")
+    for count, size in ((options.small_gangs, 8), (options.large_gangs, 512)):
+        if not count:
+            continue
+        async with cluster(nodes=options.gang_nodes, node_cpu="8", shards=options.shards) as here:
+            names = [f"g{number}" for number in range(count)]
+            policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
+            await here.create(GROUPS, ({"metadata": {"name": n}, "spec": policy} for n in names))
+            members = {n: [f"{n}-{k}" for k in range(size)] for n in names}
+            began = time.monotonic()
+            await here.create(
+                PODS,
+                (pod(each, cpu="1", group=n) for n in names for each in members[n]),
+            )
+            await here.bound(each for all_ in members.values() for each in all_)
+            waits = sorted(max(here.watch.bound_s[m] for m in members[n]) - began for n in names)
+            at = [waits[min(count - 1, count * percent // 100)] for percent in (50, 99)]
+            print(
+                f"{count:>7}{size:>9}{waits[-1]:>13.1f}{at[0]:>8.1f}{at[1]:>8.1f}{0:>9}", flush=True
+            )
+
+
+async def measure(options: Any) -> int:
+    """Both tables."""
+    print(conditions())
+    if options.stream:
+        await streams(options)
+    await gangs(options)
+    return 0
+
+
+def run(args: list[str]) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="bench queue", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--waiting", type=int, default=WAITING, help="pods that cannot run")
+    parser.add_argument("--stream", type=int, default=3_000, help="0 leaves the first table out")
+    parser.add_argument("--rate", type=int, default=200, help="pods a second of the stream")
+    parser.add_argument("--burst", type=int, default=5_000)
+    parser.add_argument("--gang-nodes", type=int, default=5_000)
+    parser.add_argument("--small-gangs", type=int, default=1_000, help="of 8")
+    parser.add_argument("--large-gangs", type=int, default=10, help="of 512")
+    return uvloop.run(measure(parser.parse_args(args)))
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))
