@@ -1,8 +1,9 @@
 """What is written to ResourceClaims: bodies in the API's form.
 
 Patches are strategic merges, which add to and take from ``reservedFor`` and the finalizers without
-knowing what else is there; each names the claim's uid. That nobody else allocates the claim at the
-same time needs no version: once set, the API lets nobody change an allocation.
+knowing what else is there; each names the claim's uid. Once set, the API lets nobody change an
+allocation; the one that sets it names the claim's version besides, so that it can be fenced off: no
+patch on an older version than a fence's takes effect.
 Source: bindClaim and the allocation result of kube-scheduler's DynamicResources plugin.
 """
 
@@ -26,6 +27,8 @@ from stretto.model.devices import (
 from stretto.model.shape import NodeTerm, Requirement
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
+FENCE = "stretto.io/allocation-fence"
+"""Annotation whose change makes a new version of a claim."""
 Json = dict[str, Any]
 
 
@@ -34,13 +37,22 @@ def finalizer_patch(uid: str) -> Json:
     return {"metadata": {"uid": uid, "finalizers": [FINALIZER]}}
 
 
-def reserve_patch(uid: str, *, pod_name: str, pod_uid: str, allocation: Json | None) -> Json:
-    """The pod may use the claim, which gets its devices if it has none."""
+def fence_patch(uid: str, mark: str) -> Json:
+    """No allocation that was sent before takes effect after this. ``mark``: another one each
+    time."""
+    return {"metadata": {"uid": uid, "annotations": {FENCE: mark}}}
+
+
+def reserve_patch(
+    uid: str, *, pod_name: str, pod_uid: str, allocation: Json | None = None, version: str = ""
+) -> Json:
+    """The pod may use the claim, which gets its devices if it has none and is at the version."""
     consumer = {"resource": "pods", "name": pod_name, "uid": pod_uid}
-    status: Json = {"reservedFor": [consumer]}
+    body: Json = {"metadata": {"uid": uid}, "status": {"reservedFor": [consumer]}}
     if allocation is not None:
-        status["allocation"] = allocation
-    return {"metadata": {"uid": uid}, "status": status}
+        body["metadata"]["resourceVersion"] = version
+        body["status"]["allocation"] = allocation
+    return body
 
 
 def release_patch(uid: str, *, pod_uid: str, deallocate: bool) -> Json:

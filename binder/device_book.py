@@ -62,6 +62,10 @@ class DeviceBook:
         """A claim as the API has it."""
         return self._rows.get(key)
 
+    def claims(self) -> Iterable[ClaimRow]:
+        """All claims as the API has them."""
+        return self._rows.values()
+
     def unused(self, key: str, *, uid: str, pod: str) -> bool:
         """Whether nobody but the pod has or is about to have any use of a claim's devices."""
         row = self._rows.get(key)

@@ -4,11 +4,18 @@ For a claim that was just allocated: the finalizer, then in one patch of its sta
 and the pod as a user; for one that was allocated before, the pod as a user only. For extended
 resources the claim is made first, and the pod's status then says which container got what. Each
 step may be repeated: what is there already stays as it is.
+
+An allocation whose answer is lost may still arrive, when the devices have long been promised to
+another claim. So it is sent for the version that the finalizer's patch has returned, and whoever
+gives the devices to somebody else makes a new version first: here before an allocation is taken
+back, in :mod:`binder.claim_fences` before a Binder opens.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +24,7 @@ import msgspec
 from binder.bindings import Binding
 from binder.claim_bodies import (
     allocation_body,
+    fence_patch,
     finalizer_patch,
     release_patch,
     reserve_patch,
@@ -55,9 +63,13 @@ class _Pod(msgspec.Struct, frozen=True):
 class DeviceWriter:
     """See the module docstring; errors of the connection are the caller's."""
 
-    def __init__(self, machine: Machine, client: KubeClient) -> None:
+    def __init__(
+        self, machine: Machine, client: KubeClient, *, may_act: Callable[[], bool]
+    ) -> None:
         self._machine = machine
         self._client = client
+        self._may_act = may_act
+        self._fences = itertools.count(1)
         self._made: dict[str, tuple[str, str]] = {}
         """Pod uid → (key, uid) of the claim that was made for its extended resources."""
 
@@ -69,15 +81,23 @@ class DeviceWriter:
             if isinstance(made, Answer):
                 return made
             self._made[binding.uid] = key, uid = made
-        book = self._machine.cluster.devices
-        if write.allocation is not None:
-            answer = await self._patch(claim_path(key), finalizer_patch(uid))
-            if answer is not Answer.DONE:
-                return answer
-            book.written(key)
-        answer = await self._reserve(binding, write, key=key, uid=uid)
+        if write.allocation is None:
+            return await self._reserve(binding, write, key=key, uid=uid)
+        protected = await self._client.patch(claim_path(key), finalizer_patch(uid))
+        if not protected.ok:
+            return _answer_of(protected, claim_path(key))
+        claim = msgspec.json.decode(protected.body, type=ResourceClaim)
+        answer = Answer.DONE
+        if claim.status.allocation is None:
+            if not self._may_act():
+                return Answer.AGAIN
+            version = claim.metadata.resource_version
+            self._machine.cluster.devices.written(key)
+            answer = await self._reserve(binding, write, key=key, uid=uid, version=version)
+        elif all(user.uid != binding.uid for user in claim.status.reserved_for or ()):
+            answer = Answer.LOST
         if answer is Answer.LOST:
-            book.unwritten(key)
+            self._machine.cluster.devices.unwritten(key)
         if answer is Answer.DONE and write.special:
             return await self._tell_pod(binding, key)
         return answer
@@ -95,7 +115,9 @@ class DeviceWriter:
         self._machine.cluster.devices.made(write.claim, key, claim_uid=meta.uid)
         return key, meta.uid
 
-    async def _reserve(self, binding: Binding, write: ClaimWrite, *, key: str, uid: str) -> Answer:
+    async def _reserve(
+        self, binding: Binding, write: ClaimWrite, *, key: str, uid: str, version: str = ""
+    ) -> Answer:
         member, devices = binding.reservation.member, self._machine.cluster.devices
         body = None
         if write.allocation is not None:
@@ -105,7 +127,9 @@ class DeviceWriter:
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             classes = self._machine.device_classes()
             body = allocation_body(write.allocation, claim, classes=classes, now=now)
-        patch = reserve_patch(uid, pod_name=member.name, pod_uid=binding.uid, allocation=body)
+        patch = reserve_patch(
+            uid, pod_name=member.name, pod_uid=binding.uid, allocation=body, version=version
+        )
         return await self._patch(f"{claim_path(key)}/status", patch)
 
     async def _tell_pod(self, binding: Binding, key: str) -> Answer:
@@ -136,6 +160,11 @@ class DeviceWriter:
         if write.special:
             return await self._delete(binding)
         allocated = write.allocation is not None
+        if allocated:
+            mark = f"epoch {self._machine.cluster.epoch}, fence {next(self._fences)}"
+            fenced = await self._patch(claim_path(write.claim), fence_patch(write.claim_uid, mark))
+            if fenced is Answer.AGAIN:
+                return fenced
         patch = release_patch(write.claim_uid, pod_uid=binding.uid, deallocate=allocated)
         path = f"{claim_path(write.claim)}/status"
         answer = await self._client.patch(path, patch)

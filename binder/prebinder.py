@@ -59,7 +59,7 @@ class PreBinder:
         self._bind = bind
         self._resolve = resolve
         self._timeout_s = timeout_s
-        self._devices = DeviceWriter(machine, client)
+        self._devices = DeviceWriter(machine, client, may_act=may_act)
         self._slots = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._wake = asyncio.Event()
         self._releases: dict[Release, None] = {}

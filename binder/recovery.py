@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from binder.claim_fences import ClaimFences, PendingSpec, PendingStatus, claim_keys
 from binder.entries import adopting
 from binder.executor import Executor
 from binder.machine import Machine
@@ -63,6 +64,8 @@ class PendingPod(msgspec.Struct, frozen=True):
     """A pending pod."""
 
     metadata: PendingMeta
+    spec: PendingSpec = PendingSpec()
+    status: PendingStatus = PendingStatus()
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,11 +81,9 @@ class PendingList(msgspec.Struct, frozen=True):
     metadata: ListMeta = ListMeta()
 
 
-async def pending_pods(
-    client: KubeClient, scheduler_names: Iterable[str]
-) -> dict[str, PendingMeta]:
+async def pending_pods(client: KubeClient, scheduler_names: Iterable[str]) -> dict[str, PendingPod]:
     """Every unbound pod of ours by uid, from consistent lists; tries until the API answers."""
-    found: dict[str, PendingMeta] = {}
+    found: dict[str, PendingPod] = {}
     for name in scheduler_names:
         params = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={name}"}
         token = ""
@@ -103,7 +104,7 @@ async def pending_pods(
                 await asyncio.sleep(RETRY_S)
                 continue
             page = msgspec.json.decode(answer.body, type=PendingList)
-            found |= {pod.metadata.uid: pod.metadata for pod in page.items}
+            found |= {pod.metadata.uid: pod for pod in page.items}
             token = page.metadata.continue_
             if not token:
                 break
@@ -146,7 +147,7 @@ class Opening:
         self._executor = executor
         self._scheduler_names = tuple(scheduler_names)
         self._entries: list[LedgerEntry] = []
-        self._pending: dict[str, PendingMeta] = {}
+        self._pending: dict[str, PendingPod] = {}
         self._doubt = ""
         self.fenced = 0
         """Pods that were fenced, for tests and logs."""
@@ -173,7 +174,13 @@ class Opening:
             logger.warning("%s: fencing %d pending pods", self._doubt, len(suspects))
         elif unbound:
             logger.info("resolving %d reservations of an earlier epoch", len(unbound))
-        await self._fence(suspects)
+        await self._fence([pod.metadata for pod in suspects])
+        await ClaimFences(machine, self._client).fence(
+            {
+                pod.metadata.uid: claim_keys(pod.metadata.namespace, pod.spec, pod.status)
+                for pod in suspects
+            }
+        )
         self._adopt(names)
         await self._write_nodes()
         await self._ledger.transition(machine.take_ops())

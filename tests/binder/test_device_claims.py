@@ -10,6 +10,7 @@ import msgspec
 
 from binder.bindings import Stage
 from binder.claim_bodies import allocation_body
+from binder.prebind import Answer
 from stretto.model.devices import (
     CLAIM,
     SLICE,
@@ -241,6 +242,64 @@ async def test_devices_that_only_keep_a_pod_away_are_given_up_on_request():
         prebinder.release([Release("default/data", claim_uid, uid)])
         await until(lambda: w.logged("data").allocation is None, "the devices are free")
         assert not (await w.status("data")).get("reservedFor")
+
+
+class Late:
+    """A client whose allocations are on their way for long."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.sent: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def patch(self, path: str, body: Any, **options: Any) -> Any:
+        if path.endswith("/status") and body["status"].get("allocation"):
+            self.sent.append((path, body))
+            await asyncio.Event().wait()
+        return await self._client.patch(path, body, **options)
+
+
+async def test_an_allocation_that_comes_late_does_not_take_what_the_next_binder_gave_away():
+    async with world() as w:
+        late = Late(w.client)
+        w.rig.prebinder._devices._client = late
+        await w.devices({"name": "a"})
+        await w.claim("one")
+        await w.claim("two")
+        await w.pod("p", "one")
+        other = await w.pod("q", "two")
+        await w.propose("p", "n1")
+        await until(lambda: late.sent, "the allocation is on its way")
+        await w.rig.stop()
+        w.rig = Rig(w.client, epoch=2, store=w.rig.ledger.twin.store)
+        await w.rig.open(clean=False)
+        w.rig.start()
+        await w.propose("q", "n1")
+        await w.bound(other)
+        ((path, body),) = late.sent
+        assert (await w.client.patch(path, body)).status == 409
+        assert not (await w.status("one")).get("allocation")
+        assert (await w.status("two"))["allocation"]
+
+
+async def test_an_allocation_that_comes_after_it_was_taken_back_has_no_effect():
+    async with world() as w:
+        late = Late(w.client)
+        w.rig.prebinder._devices._client = late
+        await w.devices({"name": "a"})
+        await w.claim("data")
+        await w.pod("p", "data")
+        await w.propose("p", "n1")
+        await until(lambda: late.sent, "the allocation is on its way")
+        (prebind,) = w.rig.machine.prebinds.by_uid.values()
+        writer = w.rig.prebinder._devices
+        (write,) = prebind.writes
+        assert await writer.undo(prebind.binding, write) is Answer.DONE
+        ((path, body),) = late.sent
+        assert (await w.client.patch(path, body)).status == 409
+        assert not (await w.status("data")).get("allocation")
 
 
 def test_configuration_of_classes_and_claims_is_copied_for_the_requests_it_concerns():

@@ -28,6 +28,7 @@ BINDS = "tests/binder/test_binds.py"
 OPENING = "tests/binder/test_opening.py"
 LOOP = "tests/binder/test_commit_loop.py"
 COMMITS = "tests/binder/test_commits.py"
+DEVICES = "tests/binder/test_device_claims.py"
 LEASE = "tests/kube/test_lease_rules.py"
 
 MUTANTS = (
@@ -114,7 +115,7 @@ MUTANTS = (
     ),
     Mutant(
         "free before fence (successor)", "binder/recovery.py",
-        "        await self._fence(suspects)\n", "        del suspects\n", (OPENING,),
+        "        await self._fence([pod.metadata for pod in suspects])\n", "", (OPENING,),
     ),
     Mutant(
         "a missing Lease proves that nothing is in flight", "binder/recovery.py",
@@ -148,5 +149,18 @@ MUTANTS = (
         "a standby opens on what it happens to know", "binder/watches.py",
         "            *(reflector.confirm() for reflector in self._reflectors()),\n", "",
         ("tests/binder/test_takeover.py",),
+    ),
+    # ------------------------------------------------------------------------------------ devices
+    Mutant(
+        "allocate whatever the claim's version", "binder/claim_bodies.py",
+        'body["metadata"]["resourceVersion"] = version', "pass", (DEVICES,),
+    ),
+    Mutant(
+        "open without fencing claims", "binder/claim_fences.py",
+        "for _ in range(min(IN_FLIGHT, len(queue))):", "for _ in range(0):", (DEVICES,),
+    ),
+    Mutant(
+        "give devices up that others use", "binder/device_book.py",
+        "and row.reserved_for in ((), (pod,))", "", (DEVICES,),
     ),
 )  # fmt: skip
