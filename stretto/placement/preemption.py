@@ -219,9 +219,7 @@ class Preemption:
             found[row] = status_from(plugin, rejections).code is Code.UNSCHEDULABLE
         without = np.zeros(snapshot.rows, dtype=np.bool_)
         without[list(claimed)] = True
-        for _, rejections, alive in steps(
-            compiled, snapshot, without=without, nominated=nominated
-        ):
+        for _, rejections, alive in steps(compiled, snapshot, without=without, nominated=nominated):
             here = np.zeros(snapshot.rows, dtype=np.bool_)
             hard = np.zeros(snapshot.rows, dtype=np.bool_)
             for rejection in rejections:
