@@ -28,12 +28,14 @@ class PodLabels:
         self._projected: dict[tuple[bytes, Labels], Shape] = {}
 
     def read(self, keys: Iterable[str]) -> bool:
-        """Some selector reads these keys; whether there are new ones among them."""
-        grown = self._wanted.union(keys)
-        if len(grown) == len(self._wanted) or len(grown) > LABEL_KEYS_LIMIT:
+        """Some selector reads these keys; whether there are new ones among them. Beyond the limit
+        keys are not shown, and no pod matches a selector that reads them."""
+        new = sorted(self._wanted.union(keys).difference(self._wanted))
+        new = new[: LABEL_KEYS_LIMIT - len(self._wanted)]
+        if not new:
             return False
-        self._wanted = grown
-        self.keys = tuple(sorted(grown))
+        self._wanted = self._wanted.union(new)
+        self.keys = tuple(sorted(self._wanted))
         self._projected.clear()
         return True
 

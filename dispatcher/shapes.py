@@ -210,11 +210,12 @@ class ShapeTable:
     def _refusal(self, shape: Shape) -> str:
         if shape.unbuilt_hard:
             return unbuilt_text(shape.unbuilt_hard)
-        if len(self.wanted_keys | shape.reads) > LABEL_KEYS_LIMIT:
-            some = ", ".join(sorted(shape.reads - self.wanted_keys)[:3])
+        known = self.wanted_keys.union(self.label_keys)
+        new = sorted(shape.reads - known)
+        if len(known) + len(new) > LABEL_KEYS_LIMIT and new:
             return (
-                f"the pod's selectors read new label keys ({some}, …) "
-                f"beyond the {LABEL_KEYS_LIMIT} that pending pods may read in all"
+                f"the pod's selectors read new label keys ({', '.join(new[:3])}, …) "
+                f"beyond the {LABEL_KEYS_LIMIT} that selectors of the cluster may read in all"
             )
         return ""
 

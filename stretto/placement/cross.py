@@ -42,7 +42,9 @@ class CrossPart:
     def nbytes(self) -> int:
         """Bytes in arrays."""
         fixed = 0 if isinstance(self._fixed, int) else self._fixed.nbytes
-        return self._mask.nbytes + self._scores.nbytes + self.total.nbytes + fixed
+        parts = sum(each.nbytes for each in self.filters)
+        parts += sum(scorer.nbytes for scorer, _ in self.scorers)
+        return self._mask.nbytes + self._scores.nbytes + self.total.nbytes + fixed + parts
 
     def refresh(self, counters: Counters) -> None:
         """Bring ``total`` up to date with the snapshot."""

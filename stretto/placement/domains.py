@@ -8,6 +8,7 @@ changes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,25 @@ from stretto.snapshot.labels import LabelColumn
 from stretto.snapshot.tallies import Question, Tally
 
 Ids = npt.NDArray[np.intp]
+
+
+class _Ids(NamedTuple):
+    column: LabelColumn
+    stamp: int
+    ids: Ids
+
+
+def domain_ids(snapshot: Snapshot, column: LabelColumn) -> Ids:
+    """intp[rows]: the domain of each row under a key, 0 without it; shared by all that ask while no
+    node changes."""
+    key = ("domain ids", column.key)
+    stamp = snapshot.node_changes.stamp
+    kept = snapshot.derived.get(key)
+    if isinstance(kept, _Ids) and kept.column is column and kept.stamp == stamp:
+        return kept.ids
+    ids = column.ids[: snapshot.rows].astype(np.intp)
+    snapshot.derived[key] = _Ids(column, stamp, ids)
+    return ids
 
 
 class Counted:
@@ -71,6 +91,12 @@ class Domains:
         self.version = 0
         """Grows whenever ``sums`` may have changed."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes in arrays of its own."""
+        rows = 0 if self._counts is None else self._counts.nbytes
+        return self.sums.nbytes + self.nodes.nbytes + rows
+
     def refresh(self) -> None:
         """Bring the sums up to date."""
         tally = self._counted.tally()
@@ -101,7 +127,7 @@ class Domains:
         rows = snapshot.rows
         self._tally, self._column = tally, column
         self._counts = None if self._eligible is None else self._eligible()
-        self.ids = column.ids[:rows].astype(np.intp)
+        self.ids = domain_ids(snapshot, column)
         inside = snapshot.live[:rows] if self._counts is None else self._counts
         size = len(column.values)
         counts = np.where(inside, tally.counts[:rows], 0)

@@ -127,6 +127,11 @@ class Filter:
     cross: ClassVar[bool] = False
     """The answer for a row depends on pods on other rows."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps by row or domain."""
+        return 0
+
     def passes(self, view: View) -> Bools | None:
         """bool[view.size]; None when every row passes."""
         raise AssertionError("each filter has its own")
@@ -190,6 +195,11 @@ class Scores:
 
 class CrossScorer(Scorer):
     """A score plugin whose scores depend on pods on other rows, and on which rows are feasible."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps by row or domain."""
+        return 0
 
     def over(self, feasible: Bools) -> Scores | None:
         """Scores of all rows given bool[rows]; None when every row has 0."""

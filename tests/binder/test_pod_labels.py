@@ -123,7 +123,9 @@ def test_the_skew_is_kept_within_a_batch(world: World) -> None:
 
 def test_the_keys_are_bounded(world: World) -> None:
     cluster = world.machine.cluster
-    cluster.read_labels(f"k{n}" for n in range(LABEL_KEYS_LIMIT))
+    cluster.read_labels(["first"])
+    cluster.read_labels(f"k{n}" for n in range(LABEL_KEYS_LIMIT + 5))
     cluster.read_labels(["one-more"])
     assert len(cluster.label_keys) == LABEL_KEYS_LIMIT
+    assert "first" in cluster.label_keys
     assert "one-more" not in cluster.label_keys

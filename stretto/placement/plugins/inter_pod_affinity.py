@@ -105,6 +105,11 @@ class InterPodFilter(Filter):
         self._refresh()
         return not any(domains.sums.any() for domains in self._against)
 
+    @property
+    def nbytes(self) -> int:
+        """Of its domains."""
+        return sum(d.nbytes for d in (*self._near, *self._apart, *self._against))
+
     def _alone(self) -> bool:
         """The pod may found its group: nobody matches its affinity, and it does itself."""
         return self._first and not any(domains.sums.any() for domains in self._near)
@@ -220,6 +225,11 @@ class InterPodScorer(CrossScorer):
     def idle(self) -> bool:
         """It adds nothing whatever happens."""
         return not self._domains
+
+    @property
+    def nbytes(self) -> int:
+        """Of its domains."""
+        return sum(domains.nbytes for domains in self._domains)
 
     def over(self, feasible: Bools) -> Scores | None:
         """None while no pod counts."""

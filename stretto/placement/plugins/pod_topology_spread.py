@@ -131,6 +131,11 @@ class SpreadFilter(Filter):
         inclusion = Inclusion(shape, constraints, snapshot=snapshot, gates=gates, every_key=True)
         self._hard = [_Hard(c, shape, inclusion, snapshot) for c in constraints]
 
+    @property
+    def nbytes(self) -> int:
+        """Of its domains."""
+        return sum(hard.domains.nbytes for hard in self._hard)
+
     def passes(self, view: View) -> Bools:
         """bool[view.size]."""
         passes: Bools | None = None

@@ -50,7 +50,7 @@ class _Soft:
         self._slack = float(constraint.max_skew - 1)
         question = Spreading(shape.namespace, constraint.selector)
         self._counted = Counted(question, snapshot)
-        self._domains = Domains(
+        self.domains = Domains(
             question, self._key, snapshot=snapshot, eligible=lambda: inclusion.of(constraint)
         )
 
@@ -66,7 +66,7 @@ class _Soft:
             scores: Floats = counts * weight + self._slack
             scores[self._snapshot.label_column(HOSTNAME).ids[:rows] == 0] = 0.0
             return scores
-        domains = self._domains
+        domains = self.domains
         domains.refresh()
         present = np.bincount(domains.ids[considered], minlength=len(domains.sums))
         weight = _weight(int(np.count_nonzero(present)))
@@ -101,6 +101,11 @@ class SpreadScorer(CrossScorer):
         self._soft = [_Soft(c, shape, inclusion, snapshot) for c in constraints]
         self._node_stamp = -1
         self._with_keys: Bools = np.zeros(0, dtype=np.bool_)
+
+    @property
+    def nbytes(self) -> int:
+        """Of its domains."""
+        return self._with_keys.nbytes + sum(soft.domains.nbytes for soft in self._soft)
 
     def over(self, feasible: Bools) -> Scores:
         """Raw scores, and 100·(max + min − raw)/max; nodes that lack a key have 0."""
