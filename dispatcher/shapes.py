@@ -121,6 +121,11 @@ class ShapeRecord:
     def __repr__(self) -> str:
         return f"<shape {self.number} {self.mode.name} {len(self)} waiting>"
 
+    @property
+    def of_group(self) -> bool:
+        """It is the line of a pod group, whose members may be of other shapes than this."""
+        return self.key.startswith(GROUP_LINE)
+
     def append(self, record: PodRecord) -> None:
         """Put a pod at the end of the line."""
         self.line[record.uid] = record
@@ -231,7 +236,7 @@ class ShapeTable:
 
     def own_of(self, record: ShapeRecord) -> ShapeRecord:
         """The shape's own record, for a pod that stood in the line of its group."""
-        if not record.key.startswith(GROUP_LINE):
+        if not record.of_group:
             return record
         assert record.shape is not None
         return self.intern(record.shape)

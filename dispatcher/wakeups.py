@@ -46,7 +46,7 @@ class Wakeups:
 
     def park(self, shape: ShapeRecord) -> None:
         """The shape waits for an event later than its decision."""
-        interests = interests_of(shape.plugins)
+        interests = _interests(shape)
         self._parked[shape.number] = shape, interests
         for resource in _resources(interests):
             self._by_resource.setdefault(resource, {})[shape.number] = shape
@@ -102,7 +102,7 @@ class Wakeups:
             return None
         if decided < self._complete_after:
             return ANYTHING
-        interests = interests_of(shape.plugins)
+        interests = _interests(shape)
         for version, events in reversed(self._steps):
             if version <= decided:
                 return None
@@ -137,6 +137,15 @@ class Wakeups:
             (resource, number) for resource, some in self._by_resource.items() for number in some
         }
         assert actual == expected, "the index of parked shapes disagrees with what is parked"
+
+
+def _interests(shape: ShapeRecord) -> Interests:
+    """What a shape waits for; None: for anything.
+
+    A gang waits for anything: what rejected the member that found no room says nothing of the
+    others, whose places decide where that one may go.
+    """
+    return None if shape.of_group else interests_of(shape.plugins)
 
 
 def _resources(interests: Interests) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from dispatcher.groups import QUORUM
@@ -15,6 +16,8 @@ from stretto.model.groups import (
     GroupRow,
 )
 from stretto.model.unit import Cause, OutcomeKind
+from stretto.placement.events import NODE, Action, ClusterEvent
+from stretto.snapshot.delta import NodeRow
 from tests.dispatcher.brain import Brain, shape
 
 GROUP = "default/g"
@@ -56,6 +59,25 @@ def test_a_gang_is_one_unit_of_members_of_different_shapes() -> None:
     attempts = {record.attempt for record in brain.machine.pods.records.values()}
     assert len(attempts) == 1
     assert brain.units() == []
+
+
+def test_a_parked_gang_hears_of_what_helps_any_member() -> None:
+    """Its lead asks for a cpu, another for a card, which a node has just begun to offer."""
+    brain = Brain()
+    brain.shard()
+    known(brain, GroupRow(min_count=2))
+    card = msgspec.structs.replace(shape(1), requests=(("cpu", 1), ("example.com/card", 1)))
+    brain.pod("lead", shape(1), group=GROUP)
+    brain.pod("worker", card, group=GROUP)
+    assert brain.units() == ["lead"]
+    brain.unplaceable("lead", at=5, plugins=("NodeResourcesFit",))
+    room = (("cpu", 9), ("pods", 9))
+    before = NodeRow(uid="n", name="n", allocatable=room)
+    after = NodeRow(uid="n", name="n", allocatable=(*room, ("example.com/card", 1)))
+    grown = ClusterEvent(NODE, Action.NODE_ALLOCATABLE, old_node=before, new_node=after)
+    brain.event(grown, at=6)
+    brain.wait(1)
+    assert brain.units() == ["lead"]
 
 
 def test_members_wait_until_there_are_enough() -> None:
