@@ -146,8 +146,7 @@ class Machine:
     def pod_seen(
         self, uid: str, *, node_name: str, shape: Shape | None, facts: PodFacts | None = None
     ) -> None:
-        """The watch shows a live pod on a node; ``shape`` only where :meth:`needs_shape` says
-        so."""
+        """The watch shows a live pod on a node; ``shape`` where :meth:`needs_shape` says so."""
         if facts is not None:
             self.cluster.describe(uid, facts)
         binding = self.bindings.get(uid)
@@ -339,8 +338,7 @@ class Machine:
                 self.ops.append(LedgerOp.forget_unit(outcome.unit_id))
 
     def withdraw(self, uid: str) -> Binding | None:
-        """The dispatcher says that a pod is gone or no longer ours; its binding, if there is
-        one."""
+        """The dispatcher says that a pod is gone or no longer ours; its binding, if any."""
         self.committer.withdraw(uid)
         self.preemptions.withdraw(uid)
         binding = self.bindings.get(uid)
