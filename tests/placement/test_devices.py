@@ -29,6 +29,7 @@ from stretto.model.shape import ClaimRef, NodeTerm, Requirement, Shape
 from stretto.placement.devices.allocator import MAX_STEPS
 from stretto.placement.devices.claimed import allocations_of
 from stretto.placement.devices.world import world_of
+from stretto.placement.framework import Code
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
 from stretto.snapshot.columns import Snapshot
@@ -112,6 +113,19 @@ def test_the_first_devices_in_order_are_taken_and_a_taken_one_is_not():
     assert cluster.chosen("two") == [["r=b", "r=c"]]
     cluster.put(CLAIM, "ns/one", None)
     assert cluster.chosen("two") == [["r=a", "r=b"]]
+
+
+def test_all_devices_under_a_constraint_fail_the_attempt_whichever_equal_device_was_tried_first():
+    cluster = Cluster()
+    cluster.pool(device("a", model="x"), device("b", model="x"))
+    differ = (Constraint((), f"{DRIVER}/model", distinct=True),)
+    cluster.claim("c", wants("one"), wants("every", mode="All"), constraints=differ)
+    status = cluster.kernel.evaluate(using("c")).rejected[0]
+    assert status.code is Code.ERROR
+    assert status.reasons[0].endswith(
+        f"request every: cannot add device {DRIVER}/n0-pool/a because a claim constraint would not "
+        "be satisfied"
+    )
 
 
 def test_a_choice_is_undone_when_a_later_request_needs_the_device():

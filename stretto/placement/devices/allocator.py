@@ -126,6 +126,9 @@ class Allocator:
         self._shares: dict[DeviceId, list[Mapping[str, str]]] = {}
         self._found: list[list[Chosen]] = [[] for _ in claims]
         self._steps = MAX_STEPS
+        self._by_name = False
+        """A request for all devices under a constraint fails the attempt at the first device in
+        the way, so that equal devices do not stand for each other: which comes first matters."""
 
     def allocate(self, *, steps: int = MAX_STEPS) -> list[list[Chosen]] | None:
         """Devices for each claim, in order; None: they cannot all be met here.
@@ -172,6 +175,8 @@ class Allocator:
             least += fewest
             forms.append(made)
         self._forms.append(forms)
+        if claim.constraints and any(f.everything is not None for made in forms for f in made):
+            self._by_name = True
         self._watches.append([Watch(constraint) for constraint in claim.constraints])
         return least
 
@@ -252,13 +257,14 @@ class Allocator:
             return self._attempt(form, claim, request, index, everything[index], start, must=True)
         failed: set[object] = set()
         for device, after in self._candidates(start):
-            if failed and self._kind(device) in failed:
+            if failed and not self._by_name and self._kind(device) in failed:
                 continue
             if not self._candidate(form, claim, device):
                 continue
             if self._attempt(form, claim, request, index, device, after, must=False):
                 return True
-            failed.add(self._kind(device))
+            if not self._by_name:
+                failed.add(self._kind(device))
         return False
 
     def _kind(self, device: Device) -> object:
