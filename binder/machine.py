@@ -277,7 +277,6 @@ class Machine:
             self.preemptions.pod_gone(uid)
             self.cluster.remove(uid)
             self.cluster.forget(uid)
-            self.preemptions.pod_gone(uid)
         if binding.end is not None and not binding.end.told:
             binding.end.told = True
             self._tell(binding, binding.end)
