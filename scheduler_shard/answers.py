@@ -21,6 +21,10 @@ class Answers:
     def __init__(self, *, counts: Counter[str], stories: StoryLog | None) -> None:
         self.granted = 0
         """Credits that the dispatcher has and has not used."""
+        self.withholding = False
+        """Nothing can be decided: units are handed back, and no more of them are wanted."""
+        self._owed = 0
+        """Credits that are granted once something can be decided again."""
         self._counts = counts
         self._stories = stories
         self._open = False
@@ -29,7 +33,7 @@ class Answers:
     def opened(self, *, credits_free: int, draining: bool) -> None:
         """A new stream: only what is free now counts."""
         self._message = FromShard(credits=credits_free, draining=draining)
-        self.granted = 0
+        self.granted = self._owed = 0
         self._open = True
 
     def closed(self) -> None:
@@ -40,6 +44,16 @@ class Answers:
     def took(self, units: int) -> None:
         """The dispatcher has used credits."""
         self.granted -= units
+
+    def withhold(self) -> None:
+        """Grant no more until :meth:`resume`."""
+        self.withholding = True
+
+    def resume(self) -> None:
+        """Grant what has gathered meanwhile."""
+        self.withholding = False
+        self._message.credits += self._owed
+        self._owed = 0
 
     def drain(self) -> None:
         """Say that no more units are wanted."""
@@ -75,7 +89,10 @@ class Answers:
     def take(self) -> FromShard | None:
         """The message to send now, None if there is nothing to say; it is forgotten here."""
         message = self._message
-        if not self._open or not (message.credits or message.draining):
+        if self.withholding:
+            self._owed += message.credits
+            message.credits = 0
+        if not self._open or (self.empty and not (message.credits or message.draining)):
             return None
         self.granted += message.credits
         self._message = FromShard()
@@ -95,5 +112,5 @@ class Answers:
     def validate(self, *, held: int, window: int) -> None:
         """Assert that credits and held units keep to the window."""
         if self._open:
-            total = self.granted + self._message.credits + held
+            total = self.granted + self._message.credits + self._owed + held
             assert total <= window, f"{total} credits and units exceed the window {window}"

@@ -35,6 +35,7 @@ Out = TypeVar("Out")
 In = TypeVar("In")
 
 
+LOOK_AGAIN_S = 1.0
 ANSWER_LINGERS = 4
 """Answers wait longer for company than proposals: they only keep the window moving."""
 SHORT_S = 5.0
@@ -109,6 +110,7 @@ class ShardStreams:
             group.create_task(self._propose(), name="propose")
             group.create_task(self._serve(), name="work")
             group.create_task(self._decide(), name="decide")
+            group.create_task(self._look_again(), name="look again")
             if self.extending is not None:
                 group.create_task(self.extending.run(), name="extenders")
 
@@ -239,6 +241,12 @@ class ShardStreams:
         self._answers.set()
         self._moved.set()
 
+    async def _look_again(self) -> None:
+        """Silence wakes nobody, and yet it has to be noticed."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            self._work.set()
+
     async def _decide(self) -> None:
         """Decide while there is something; look again now and then, since silence is measured."""
         shard = self.shard
@@ -248,6 +256,7 @@ class ShardStreams:
             more = True
             while more:
                 begun, before = time.monotonic(), shard.counts["proposed"]
+                shard.tick(begun)
                 more = shard.decide(now=begun)
                 if (units := shard.counts["proposed"] - before) > 0:
                     self._on_round(time.monotonic() - begun, units)

@@ -52,6 +52,10 @@ from stretto.placement.profiles import Profiles
 from stretto.rpc.messages import FollowMessage, FromShard, ProposalBatch, ToShard, VerdictBatch
 from stretto.telemetry.story import StoryLog
 
+PATIENCE_S = 10.0
+"""Without a Binder for so long, units are handed back: its successor may be near, and then it is
+quickest to keep them; or it is only this shard that does not reach it."""
+UNABLE = "the shard does not reach the Binder"
 ROUND_UNITS = 64
 """Units decided before the loop may look at its streams again: one message, about a millisecond."""
 
@@ -88,6 +92,7 @@ class Shard(Consulting):
         self._silence_s = silence_s
         self._stories = stories
         self._heard_s = float("-inf")
+        self._unable_since_s: float | None = None
         self._book = ShapeBook()
         self._desk = Desk()
         self._overlay = Overlay(self.picture.snapshot)
@@ -121,6 +126,8 @@ class Shard(Consulting):
                 self._answers.hand_back([unit], f"shape {unknown[0]} is not defined here")
             elif self.draining:
                 self._answers.hand_back([unit], "the shard is draining")
+            elif self._answers.withholding:
+                self._answers.hand_back([unit], UNABLE)
             else:
                 self._desk.add(entry, self._renumbered(unit), sequence=sequence)
         self._book.forget(message.forgotten)
@@ -141,8 +148,26 @@ class Shard(Consulting):
         """Take no more units, give back the undecided ones, wait for verdicts on the rest."""
         self.draining = True
         self._answers.drain()
+        self._give_up("the shard is draining")
+
+    def _give_up(self, reason: str) -> None:
+        """Hand back all that is undecided."""
         asked = [question.unit for question in self._asking.clear()]
-        self._answers.hand_back([*self._desk.clear(), *asked], "the shard is draining")
+        self._answers.hand_back([*self._desk.clear(), *asked], reason)
+
+    def tick(self, now: float) -> None:
+        """Time has passed. A shard that has been cut off from the Binder for a while keeps no units
+        that another could decide, and asks for none until it can decide again."""
+        if self.may_decide(now):
+            self._unable_since_s = None
+            if self._answers.withholding:
+                self._answers.resume()
+            return
+        if self._unable_since_s is None:
+            self._unable_since_s = now
+        if now - self._unable_since_s >= PATIENCE_S:
+            self._answers.withhold()
+            self._give_up(UNABLE)
 
     @property
     def idle(self) -> bool:
