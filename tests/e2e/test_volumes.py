@@ -203,6 +203,21 @@ async def test_a_binder_that_is_killed_while_a_claim_waits_is_succeeded_by_one_t
         await stack.settle()
 
 
+async def test_ephemeral_volumes_are_claimed_and_provisioned_for_their_pod(
+    api: Api, tmp_path: Path
+) -> None:
+    await api.create_nodes(2)
+    template = {"volumeClaimTemplate": {"spec": claim_spec(cls="fast")}}
+    async with Stack(tmp_path, api.plane.kubeconfig) as stack, Provisioner(api) as provisioner:
+        await create_claim(api, "q-scratch", cls="fast")  # somebody else's claim of that name
+        for name in "pq":
+            await api.create_pod(name, volumes=[{"name": "scratch", "ephemeral": template}])
+        node = await bound_to(api, "p")
+        assert provisioner.made == {"p-scratch": node}
+        await told(api, "q", "PVC default/q-scratch was not created for pod default/q")
+        await stack.settle()
+
+
 async def test_missing_claims_and_classes_are_named_and_their_creation_wakes_the_pod(
     api: Api, tmp_path: Path
 ) -> None:
