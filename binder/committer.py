@@ -27,7 +27,6 @@ import asyncio
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -37,6 +36,7 @@ from binder.commit import Incoming, Settled
 from binder.evictor import Evictor
 from binder.executor import Executor
 from binder.machine import Machine
+from binder.order import Waiting
 from binder.prebinder import PreBinder, in_prebind
 from binder.publisher import Publisher
 from stretto.kube.events import EventWriter, PodEvent
@@ -121,7 +121,7 @@ class CommitLoop:
         self._batch = batch
         self._linger_s = linger_s
         self._waiting_limit = reservations_waiting
-        self._proposals: deque[Incoming] = deque()
+        self._proposals = Waiting()
         self._rebases: list[tuple[LedgerOp, asyncio.Future[bool]]] = []
         self._wake = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
@@ -149,7 +149,7 @@ class CommitLoop:
         if not self._closing:
             for one in incoming:
                 self.machine.expect(one.shapes)
-            self._proposals.extend(incoming)
+            self._proposals.add(incoming, now=time.monotonic())
             self._wake.set()
 
     def close(self) -> None:
@@ -285,7 +285,8 @@ class CommitLoop:
         if not count:
             return
         began = time.perf_counter()
-        taken = [self._proposals.popleft() for _ in range(count)]
+        taken = self._proposals.take(count, now=time.monotonic())
+        self._metrics.inversion.set(self._proposals.inversion_s)
         batch = self.machine.take(taken)
         try:
             replies = await self._timed(self._ledger.reserve(batch.units)) if batch.units else []

@@ -33,6 +33,12 @@ class BinderMetrics:
             ["cause"],
             registry=registry,
         )
+        self.inversion = Gauge(
+            "stretto_priority_inversion_seconds",
+            "Seconds that proposals waited at the Binder after one of lower priority was taken, "
+            "summed over its life.",
+            registry=registry,
+        )
         self.commit_duration = Histogram(
             "stretto_commit_duration_seconds",
             "Seconds from taking a batch of proposals to its verdicts.",

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from stretto.ledger.types import EntryState, LedgerGap, LedgerUnavailable
@@ -261,3 +262,14 @@ async def test_only_what_changes_the_picture_starts_a_round_at_once(
     rig.commits.changed()
     await until(lambda: bool(rounds), "a round")
     assert rounds == [True]
+
+
+async def test_of_two_shards_proposals_that_wait_the_more_important_is_first(rig: Rig) -> None:
+    for name in ("low", "high"):
+        await create(rig.client, name)
+    low, high = [await rig.proposal(name, "n1") for name in ("low", "high")]
+    important = msgspec.structs.replace(high.shapes[0], priority=9)
+    rig.commits.propose([low, high._replace(stream=low.stream + 1, shapes=(important,))])
+    await until(lambda: len(rig.verdicts) == 2, "two verdicts")
+    units = [verdict.unit_id for verdict in rig.verdicts]
+    assert units == [one.proposal.unit.unit_id for one in (high, low)]
