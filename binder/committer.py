@@ -287,6 +287,7 @@ class CommitLoop:
         began = time.perf_counter()
         taken = self._proposals.take(count, now=time.monotonic())
         self._metrics.inversion.set(self._proposals.inversion_s)
+        self._metrics.preemption_attempts.inc(sum(bool(i.proposal.victims) for i in taken))
         batch = self.machine.take(taken)
         try:
             replies = await self._timed(self._ledger.reserve(batch.units)) if batch.units else []
@@ -335,6 +336,7 @@ class CommitLoop:
             else:
                 self.executor.put(binding)
         for claim in self.machine.preemptions.take_fresh():
+            self._metrics.preemption_victims.observe(len(claim.victims))
             uids = ", ".join(victim.uid for victim in claim.victims)
             text = f"nominated to {claim.node_name} by {claim.shard}; to go: {uids}"
             self._stories.note(claim.unit.unit_id, cause_of(claim.unit.attempt), text)

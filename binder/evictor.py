@@ -27,6 +27,7 @@ from stretto.kube.events import EventWriter, PodEvent
 from stretto.model.errors import OperatorError
 from stretto.model.objects import Pod, decode_pod
 from stretto.model.unit import Cause
+from stretto.telemetry.binder_metrics import BinderMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Evictor:
         may_act: Callable[[], bool],
         changed: Callable[[], None],
         events: EventWriter | None,
+        metrics: BinderMetrics,
     ) -> None:
         self._machine = machine
         self._client = client
@@ -57,8 +59,7 @@ class Evictor:
         self._changed = changed
         self._events = events
         self._queue: asyncio.Queue[Claim] = asyncio.Queue()
-        self.evictions = 0
-        """Victims that the API server has agreed to let go."""
+        self._evictions = metrics.evictions
 
     def put(self, claim: Claim) -> None:
         """A claim to carry out."""
@@ -171,6 +172,7 @@ class Evictor:
             answer = await self._try(
                 self._client.evict(victim.namespace, victim.name, uid=victim.uid)
             )
+        self._evictions.labels(_kind_of(answer)).inc()
         if answer is None:
             return f"no answer to the eviction of {victim.namespace}/{victim.name}"
         if answer.status in (404, 409) and not answer.ok:
@@ -179,7 +181,6 @@ class Evictor:
         if not answer.ok:
             return f"{victim.namespace}/{victim.name} is not evicted: {answer.status} {answer.text}"
         self._machine.preemptions.asked(victim)
-        self.evictions += 1
         if not victim.violating:
             await self._try(self._mark(claim, victim))
         self._tell(claim, victim)
@@ -237,3 +238,12 @@ class Evictor:
         if answer.status >= 500 or answer.status == 429:
             await asyncio.sleep(min(answer.retry_after or RETRY_S, BUDGET_RETRY_S))
         return answer
+
+
+def _kind_of(answer: Response | None) -> str:
+    """What an answer to an eviction says, for the metric."""
+    if answer is None:
+        return "unanswered"
+    if answer.ok:
+        return "accepted"
+    return "gone" if answer.status in (404, 409) else "refused"

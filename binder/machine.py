@@ -195,10 +195,9 @@ class Machine:
             binding.seen_gone()
             self.stepped(binding)
             return
-        self.preemptions.pod_gone(uid)
         row = self.cluster.pods.get(uid)
         self.cluster.remove(uid)
-        self.cluster.forget(uid)
+        self.preemptions.pod_gone(uid)
         if row is not None:
             self._count_foreign(row, -1)
 
@@ -274,9 +273,8 @@ class Machine:
             del self.bindings[uid]
             self._ended.append((binding, Stage.OVER))
             self.ops.append(LedgerOp.free(uid))
-            self.preemptions.pod_gone(uid)
             self.cluster.remove(uid)
-            self.cluster.forget(uid)
+            self.preemptions.pod_gone(uid)
         if binding.end is not None and not binding.end.told:
             binding.end.told = True
             self._tell(binding, binding.end)

@@ -121,7 +121,8 @@ class Preemptions:
         needed = self._needed(shape, row)
         if needed is None or not needed.pods:
             return VerdictKind.CONFLICT, Cause.VICTIMS
-        if not {pod.record.uid for pod in needed.pods} <= set(proposal.victims):
+        uids = {pod.record.uid for pod in needed.pods}
+        if not uids <= set(proposal.victims) or not uids <= self._cluster.facts.keys():
             return VerdictKind.CONFLICT, Cause.VICTIMS
         self._claim(incoming, needed, row)
         return VerdictKind.NOMINATED, Cause.NONE
@@ -257,7 +258,8 @@ class Preemptions:
 
     # ------------------------------------------------------------------------------------- watches
     def pod_gone(self, uid: str) -> None:
-        """A pod is gone from its node."""
+        """A pod is gone for good."""
+        self._cluster.forget(uid)
         self.asked_to_go.discard(uid)
         self._budgets.discharge(uid)
 

@@ -228,6 +228,7 @@ class BinderProcess:
             may_act=self._leadership.valid,
             changed=commits.changed,
             events=events,
+            metrics=self._metrics,
         )
         prebinder = commits.prebinder = self._make_prebinder(machine, commits, executor)
         parts = Parts(

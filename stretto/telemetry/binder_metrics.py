@@ -52,6 +52,7 @@ class BinderMetrics:
             registry=registry,
         )
         self._declare_binds()
+        self._declare_preemption()
         self._declare_state()
         registry.register(ApiUsage(api))
 
@@ -71,6 +72,26 @@ class BinderMetrics:
         )
         self.reservations = Gauge(
             "stretto_reservations", "Ledger entries, by state.", ["state"], registry=registry
+        )
+
+    def _declare_preemption(self) -> None:
+        registry = self.registry
+        self.preemption_attempts = Counter(
+            "scheduler_preemption_attempts",
+            "Proposals with victims that the Binder has judged.",
+            registry=registry,
+        )
+        self.preemption_victims = Histogram(
+            "scheduler_preemption_victims",
+            "Pods that had to go for a nomination.",
+            buckets=tuple(2.0**i for i in range(7)),
+            registry=registry,
+        )
+        self.evictions = Counter(
+            "stretto_evictions",
+            "Victims that were asked to go, by result: accepted, gone, refused or unanswered.",
+            ["result"],
+            registry=registry,
         )
 
     def _declare_state(self) -> None:

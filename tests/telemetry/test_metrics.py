@@ -23,6 +23,8 @@ UPSTREAM: Mapping[str, set[str]] = {
     "scheduler_pod_scheduled_after_flush": set(),
     "scheduler_pod_scheduling_attempts": set(),
     "scheduler_pod_scheduling_sli_duration_seconds": {"attempts"},
+    "scheduler_preemption_attempts": set(),
+    "scheduler_preemption_victims": set(),
     "scheduler_queue_incoming_pods": {"queue", "event"},
     "scheduler_schedule_attempts": {"result", "profile"},
     "scheduler_scheduling_algorithm_duration_seconds": set(),
@@ -76,10 +78,10 @@ def test_labels_are_closed_sets_and_upstream_s_where_it_has_the_metric() -> None
             assert labels <= UPSTREAM[name], name
 
 
-def test_histograms_are_of_seconds_or_attempts() -> None:
+def test_histograms_are_of_seconds_attempts_or_victims() -> None:
     for name, kind, _, _ in ALL:
         if kind == "histogram":
-            assert name.endswith(("_seconds", "_attempts"))
+            assert name.endswith(("_seconds", "_attempts", "_victims"))
 
 
 @pytest.mark.parametrize("metrics", METRICS)
