@@ -114,11 +114,32 @@ class Consulting:
             self._ask(again, question.extenders, now, asked=question.asked + 1)
         elif reply.allowed:
             self._answers.hand_back([unit], "the nodes that extenders left were taken meanwhile")
-        elif len(self._overlay):
+        elif (told := self._refused_by_all(question, reply)) is not None:
+            self._unplaceable(entry, [unit], told)
+        else:
+            self._ask_later(question)
+
+    def _refused_by_all(self, question: Question, reply: Reply) -> Diagnosis | None:
+        """Why no node is left; None if the unit fits on others by now than extenders were asked
+        about, with own proposals left aside: only the committed state may say so (design §12.2).
+        """
+        snapshot, shape = self.picture.snapshot, question.entry.shape
+        asked = {node_id for node_id, _ in question.nodes}
+        self._overlay.lift()
+        rows = np.flatnonzero(self.kernel.filter(shape))
+        told = None
+        if asked.issuperset(snapshot.node_id[rows].tolist()):
+            told = with_failed(self.kernel.diagnose(shape), reply, snapshot.node_count)
+        self._overlay.put_back()
+        return told
+
+    def _ask_later(self, question: Question) -> None:
+        """Ask about a unit again, when the own proposals of now are settled."""
+        entry, unit = question.entry, question.unit
+        if len(self._overlay):
             self._desk.hold(entry, [unit], barrier=self._overlay.last_serial)
         else:
-            told = with_failed(self.kernel.diagnose(entry.shape), reply, snapshot.node_count)
-            self._unplaceable(entry, [unit], told)
+            self._desk.add(entry, unit, sequence=self.picture.snapshot.version.sequence)
 
     def _ask_whom(self, entry: ShapeEntry, units: list[Unit]) -> list[Unit]:
         """Ask extenders whom to preempt; those that they need not be asked about are returned."""
@@ -137,11 +158,18 @@ class Consulting:
         return rest
 
     def _conclude_doomed(self, question: Question, reply: Reply, now: float) -> None:
-        """Choose among the victims that extenders left, unless the unit fits by now."""
+        """Choose among the victims that extenders left, unless the unit fits by now. Own proposals
+        do not count: they may lose."""
+        self._overlay.lift()
+        fits = bool(self.kernel.filter(question.entry.shape).any())
+        if not fits:
+            self._preempt_among(question, reply, now)
+        self._overlay.put_back()
+        if fits:
+            self._ask_later(question)
+
+    def _preempt_among(self, question: Question, reply: Reply, now: float) -> None:
         entry, unit, snapshot = question.entry, question.unit, self.picture.snapshot
-        if self.kernel.filter(entry.shape).any():
-            self._desk.add(entry, unit, sequence=snapshot.version.sequence)
-            return
         ids = {each.name: each.node_id for each in question.doomed}
         rows = {snapshot.row_of(ids[name]): uids for name, uids in reply.doomed.items()}
         chosen = {row: uids for row, uids in rows.items() if row is not None}

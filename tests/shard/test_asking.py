@@ -112,6 +112,32 @@ def test_nodes_taken_meanwhile_are_asked_about_again_and_then_given_back() -> No
     assert [p.unit.unit_id for p in proposals(shard)] == ["a"]
 
 
+def test_a_busy_shard_says_so_too_when_extenders_leave_no_node() -> None:
+    """Its own proposals never run out, so waiting for them would ask for ever."""
+    shard = shard_with(node(1), node(2))
+    (question,) = ask(shard, asked_unit("a"), unit("busy"))
+    proposals(shard)
+    shard.answered(question, Reply(failed={"node-1": "no card", "node-2": "no card"}))
+    proposals(shard)
+    (told,) = answers(shard).unplaceable
+    assert told.unit_id == "a"
+    assert told.diagnosis.message == "0/2 nodes are available: 2 no card."
+    shard.validate()
+
+
+def test_room_that_comes_while_extenders_are_asked_is_asked_about() -> None:
+    """The node is in the log before the answer, so nothing would wake the pod for it."""
+    shard = shard_with(node(1))
+    (question,) = ask(shard, asked_unit("a"))
+    shard.followed(step(2, nodes=[node(2)]), now=0.0)
+    shard.answered(question, Reply(failed={"node-1": "no card"}))
+    proposals(shard)
+    assert answers(shard).unplaceable == []
+    (again,) = shard.take_questions()
+    assert [row.name for _, row in again.nodes] == ["node-1", "node-2"]
+    shard.validate()
+
+
 def test_replies_that_come_too_late_are_dropped() -> None:
     shard = shard_with(node(1))
     (question,) = ask(shard, asked_unit("a"))
@@ -190,3 +216,19 @@ def test_a_pod_that_fits_by_the_time_of_the_reply_preempts_nobody() -> None:
     shard.answered(question, Reply(doomed={"node-1": ["low-1"]}))
     (proposal,) = proposals(shard)
     assert (proposal.nodes, proposal.victims) == ((3,), ())
+
+
+def test_nobody_is_called_hopeless_while_an_own_proposal_has_the_room() -> None:
+    """It may lose, and then the room is free without a word in the log."""
+    shard, question = crowded()
+    shard.followed(step(4, nodes=[node(3, cpu_milli=1000)]), now=0.0)
+    shard.work(ToShard(shapes=[], units=[unit("quick", attempt=5)]))
+    (quick,) = proposals(shard)
+    assert quick.nodes == (3,)
+    shard.answered(question, Reply(doomed={}))
+    assert proposals(shard) == []
+    assert answers(shard).unplaceable == []
+    shard.verdicts(verdict(quick, VerdictKind.CONFLICT, sequence=4), now=0.0)
+    (proposal,) = proposals(shard)
+    assert (proposal.unit.unit_id, proposal.nodes) == ("high", (3,))
+    shard.validate()
