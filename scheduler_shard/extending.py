@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 IN_FLIGHT = 64
 """Units asked about at once; more wait here."""
+SPARE_DOCUMENTS = 1024
+"""JSON of nodes that is kept beyond twice those of the question in hand."""
 SCORE_FACTOR = 10
 """An extender's 0..10 count as 0..100 (MaxNodeScore / MaxExtenderPriority)."""
 
@@ -142,6 +144,9 @@ class Extending:
             if known is None or known[0] is not row:
                 known = self._documents[node_id] = (row, node_document(row))
             found[row.name] = known[1]
+        if len(self._documents) > 2 * len(question.nodes) + SPARE_DOCUMENTS:
+            for node_id in self._documents.keys() - {node_id for node_id, _ in question.nodes}:
+                del self._documents[node_id]  # most of them have left the cluster
         return found
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from scheduler_shard.asking import Doomed, Question, Reply
-from scheduler_shard.extending import Extending
+from scheduler_shard.extending import SPARE_DOCUMENTS, Extending
 from scheduler_shard.shapes import ShapeEntry
 from stretto.placement.extenders import Extender, ExtenderTls
 from stretto.rpc import extender_client
@@ -238,3 +238,17 @@ async def test_what_an_extender_says_wrong_of_victims(answer: object, words: str
 async def test_an_ignorable_extender_that_fails_leaves_the_victims_as_they_are() -> None:
     reply = await victims_of(500, ignorable=True)
     assert reply == Reply(doomed={"node-1": ["a", "b"], "node-2": ["c"]})
+
+
+async def test_nodes_that_have_left_are_not_kept() -> None:
+    async with FakeExtender().serving() as fake:
+        fake.answers["filter"] = lambda asked: {"Nodes": asked["Nodes"]}
+        extender = Extender(fake.url, filter_verb="filter")
+        extending = Extending((extender,), lambda asked, reply: None)
+        for number in range(1, 3000, 500):
+            changes = [node(number + offset) for offset in range(500)]
+            nodes = tuple((change.node_id, change.row) for change in changes)
+            asked = dataclasses.replace(question(extender), nodes=nodes)
+            assert len((await extending.ask(asked)).allowed) == 500
+        assert len(extending._documents) <= 2 * 500 + SPARE_DOCUMENTS
+        await extending._client.close()
