@@ -79,6 +79,8 @@ class ConditionLane:
 
     def retell(self, record: PodRecord) -> None:
         """A pod has changed and may have to be told again."""
+        if record.wanted is not None:
+            self._single.append(record)
         shape = record.shape
         if record.place is Place.WAITING and record.condition != shape.condition is not None:
             shape.remind(record)
@@ -131,13 +133,15 @@ class ConditionLane:
             record.condition = order.condition
             record.patch_failures = 0
             self.retell(record)
-        elif result is PatchResult.STALE:
-            if record.resource_version > order.resource_version:
-                self._again(record, order)
         elif result is PatchResult.FAILED:
             record.patch_failures += 1
             if record.patch_failures < PATCH_TRIES:
                 self._again(record, order)
+        unseen = result is PatchResult.STALE and record.resource_version <= order.resource_version
+        if result is PatchResult.STALE:
+            self._again(record, order, now=not unseen)
+        if record.wanted is not None and not unseen:
+            self._single.append(record)
         return record
 
     def statistics(self) -> dict[str, int]:
@@ -158,11 +162,14 @@ class ConditionLane:
             if not left:
                 del self._queue.untold[number]
 
-    def _again(self, record: PodRecord, order: PatchOrder) -> None:
+    def _again(self, record: PodRecord, order: PatchOrder, *, now: bool = True) -> None:
+        """What was not written is still to be told, unless something newer is; ``now`` or when the
+        watch shows what the pod has become."""
         if order.condition == record.shape.condition:
-            self.retell(record)
-        else:
-            self.tell(record, order.condition)
+            if now:
+                self.retell(record)
+        elif record.wanted is None:
+            record.wanted = order.condition
 
     def _refill(self, now: float) -> None:
         earned = (now - self._refilled) * self._limits.per_second
@@ -173,8 +180,10 @@ class ConditionLane:
         """The next pod to tell: those on their own account first, then the shapes in turn."""
         while self._single:
             record = self._single.popleft()
+            if record.patching:
+                continue  # its reply brings it back
             condition, record.wanted = record.wanted, None
-            if condition and record.place in WAITING_PLACES and not record.patching:
+            if condition and record.place in WAITING_PLACES:
                 return record, condition
         if self._queue.untold:
             self._turns.update(self._queue.untold)

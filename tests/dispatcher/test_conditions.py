@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.conditions import PatchOrder
+from dispatcher.groups import QUORUM
 from dispatcher.patching import PatchResult
 from dispatcher.pods import Condition, State
+from stretto.model.groups import GroupRow
 from stretto.model.unit import Cause, OutcomeKind
 from tests.dispatcher.brain import Brain, shape
 
@@ -208,3 +210,35 @@ def test_a_failed_bind_is_told_as_a_scheduler_error() -> None:
     reply(brain, orders[0], PatchResult.WRITTEN, 99)
     brain.wait(1)
     assert brain.units() == ["a"]
+
+
+def grouped(brain: Brain) -> None:
+    brain.machine.group_states([("default/g", GroupRow(min_count=2), 0)], anew=False)
+    brain.pod("m", group="default/g")
+    brain.dispatch()
+
+
+def test_what_is_to_be_told_while_a_patch_is_in_flight_is_told_after_its_reply() -> None:
+    brain = Brain()
+    grouped(brain)
+    (first,) = brain.machine.patches(brain.now)
+    worse = GroupRow(min_count=2, problem="it is malformed")
+    brain.machine.group_states([("default/g", worse, 0)], anew=False)
+    brain.dispatch()
+    assert brain.machine.patches(brain.now) == [], "one patch of a pod at a time"
+    brain.machine.patch_replied("m", PatchResult.WRITTEN, resource_version=50, now=brain.now)
+    (second,) = brain.machine.patches(brain.now)
+    assert first.condition.message == QUORUM
+    assert second.condition.message == "it is malformed"
+
+
+def test_a_stale_condition_of_a_pods_own_is_told_when_the_watch_shows_the_pod() -> None:
+    brain = Brain()
+    grouped(brain)
+    (first,) = brain.machine.patches(brain.now)
+    brain.machine.patch_replied("m", PatchResult.STALE, now=brain.now)
+    assert brain.machine.patches(brain.now) == []
+    brain.pod("m", group="default/g", version=60)
+    (again,) = brain.machine.patches(brain.now)
+    assert again.condition == first.condition
+    assert again.resource_version == 60

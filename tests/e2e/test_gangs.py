@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.groups import QUORUM
-from stretto.model.groups import GANG_UNSCHEDULABLE, GROUP_LABEL
+from stretto.model.groups import GROUP_LABEL
 from tests.e2e.api import PODS, Api, node_of, pod_manifest, scheduled_condition
 from tests.e2e.stack import Stack, StackSettings, until
 from tests.kube_env.control_plane import ControlPlane
@@ -108,7 +108,8 @@ async def test_a_gang_runs_whole_or_not_at_all_and_starts_when_there_is_room(
             ]
             lead = [text for text in texts if text.startswith("0/2 nodes are available")]
             return (
-                len(lead) == 1 and sum(text.startswith(GANG_UNSCHEDULABLE) for text in texts) == 2
+                len(lead) == 1
+                and sum("minCount (3) cannot be satisfied" in text for text in texts) == 2
             )
 
         await until(told, timeout_s=30, what="every member is told why the gang waits")
