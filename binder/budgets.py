@@ -50,6 +50,10 @@ class Budgets:
             self._cluster.object_seen(BUDGET, key, None)
             self._publish_keys()
 
+    def covers(self, shape: Shape) -> bool:
+        """Whether some budget covers pods of a shape."""
+        return any(row.covers(shape) for row in self._rows.values())
+
     def charge(self, uid: str, shape: Shape) -> None:
         """A pod will be asked to go."""
         self._charged[uid] = shape

@@ -36,6 +36,8 @@ RETRY_S = 0.5
 BUDGET_RETRY_S = 2.0
 BUDGET_PATIENCE_S = 60.0
 """How long a claim waits for a budget that another disruption has spent (reliability §2.8)."""
+LATER = "later"
+"""Some victims were refused: the claim waits, without a worker."""
 UNKNOWN_TRIES = 20
 """Answers that prove nothing, in a row, before a claim is taken back."""
 
@@ -59,6 +61,8 @@ class Evictor:
         self._changed = changed
         self._events = events
         self._queue: asyncio.Queue[Claim] = asyncio.Queue()
+        self._deadlines: dict[str, float] = {}
+        """Claims whose victims were refused: until when they are asked again."""
         self._evictions = metrics.evictions
 
     def put(self, claim: Claim) -> None:
@@ -79,10 +83,15 @@ class Evictor:
 
     async def _carry_out(self, claim: Claim) -> None:
         preemptions = self._machine.preemptions
-        await self._nominate(claim)
+        if claim.stage is ClaimStage.NOMINATING:
+            await self._nominate(claim)
         if claim.stage is not ClaimStage.EVICTING:
             return
         problem = await self._evict_all(claim)
+        if problem == LATER:
+            asyncio.get_running_loop().call_later(BUDGET_RETRY_S, self.put, claim)
+            return
+        self._deadlines.pop(claim.member.uid, None)
         if problem is None:
             await self._clear_lower(claim)
             preemptions.done(claim)
@@ -142,9 +151,8 @@ class Evictor:
 
     # --------------------------------------------------------------------------------- evicting
     async def _evict_all(self, claim: Claim) -> str | None:
-        """Ask every victim to go; None: all were asked, or why not."""
+        """Ask every victim to go; None: all were asked; LATER, or why not."""
         preemptions = self._machine.preemptions
-        deadline = time.monotonic() + BUDGET_PATIENCE_S
         while True:
             await self._turn()
             victims = preemptions.next_victims(claim)
@@ -157,9 +165,9 @@ class Evictor:
             self._changed()
             if problem is None:
                 continue
-            if time.monotonic() > deadline:
-                return problem
-            await asyncio.sleep(BUDGET_RETRY_S)
+            now = time.monotonic()
+            until = self._deadlines.setdefault(claim.member.uid, now + BUDGET_PATIENCE_S)
+            return problem if now > until else LATER
 
     async def _evict(self, claim: Claim, victim: Leaving) -> str:
         """Ask one victim to go; '' if it goes, or is gone."""

@@ -58,6 +58,8 @@ class Leaving:
     name: str
     violating: bool
     """Its leaving violates a disruption budget."""
+    guarded: bool = False
+    """A budget covers it, so the API server may refuse that it goes."""
 
 
 @dataclass(slots=True)
@@ -145,9 +147,9 @@ class Preemptions:
             facts = cluster.facts[uid]
             if facts.flags & LEAVING and not self._listed(uid):
                 self.asked_to_go.add(uid)  # somebody else has begun to delete it
-            victims.append(
-                Leaving(uid, facts.namespace, facts.name, violating=uid in needed.violating)
-            )
+            violating = uid in needed.violating
+            guarded = not violating and self._budgets.covers(pod.shape)
+            victims.append(Leaving(uid, facts.namespace, facts.name, violating, guarded))
             cluster.mark(uid, flags=facts.flags | DOOMED)
             self._budgets.charge(uid, pod.shape)
         cluster.nominate(member.uid, node=name, shape=shape)
@@ -171,7 +173,8 @@ class Preemptions:
         nobody may be asked.
 
         Asked again before each round of evictions: room may have come free, and then nobody else
-        has to go; or it may have been taken by a unit of more priority.
+        has to go; or it may have been taken by a unit of more priority. Those that the API server
+        may refuse come first, so that nobody goes in vain.
         """
         if claim.stage is not ClaimStage.EVICTING or claim.withdrawn:
             return None
@@ -185,13 +188,14 @@ class Preemptions:
         needed = self._kernel.needed_of(waiting, row, uids, leaving=self.asked_to_go)
         if needed is None:
             return None
-        return [
+        left = [
             victim
             for victim in claim.victims
             if victim.uid in needed
             and victim.uid not in self.asked_to_go
             and self._wanted(victim.uid) is claim  # else it is for an earlier claim to ask
         ]
+        return [victim for victim in left if victim.guarded] or left
 
     def _wanted(self, uid: str) -> Claim | None:
         """The first claim that wants a pod to go."""

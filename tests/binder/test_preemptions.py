@@ -233,6 +233,23 @@ def test_two_units_never_spend_one_disruption(world: Preempting) -> None:
     world.check()
 
 
+def test_those_that_may_be_refused_are_asked_first(world: Preempting) -> None:
+    world.machine.budgets.seen(pdb("db", 1))
+    plain = world.runs("plain", pod(), "n1")
+    guarded = world.runs("guarded", pod(app="db"), "n1")
+    high = world.api.create("high", pod(2000, priority=10))
+    assert world.preempt(high).kind is VerdictKind.NOMINATED
+    claim = world.claim(high)
+    world.write_nomination(claim)
+    first = world.machine.preemptions.next_victims(claim)
+    assert first is not None
+    assert [victim.uid for victim in first] == [guarded.uid]
+    world.machine.preemptions.asked(first[0])
+    then = world.machine.preemptions.next_victims(claim)
+    assert then is not None
+    assert [victim.uid for victim in then] == [plain.uid]
+
+
 def test_room_that_comes_free_spares_the_victims(world: Preempting) -> None:
     stays = world.runs("stays", pod(), "n1", start=1)
     victim = world.runs("victim", pod(), "n1", start=9)
