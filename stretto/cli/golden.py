@@ -96,7 +96,7 @@ def check_case(case: Case, tally: Tally) -> None:
         return
     for answer in case.expect.pods:
         shape = state.shape(answer.pod)
-        reason = not_checked(answer, shape, state)
+        reason = not_checked(answer, shape)
         if reason:
             tally.skipped[reason] += 1
         else:

@@ -125,8 +125,6 @@ class WorldState:
         self._shapes = 0
         self._sequence = 1
         self._pods: dict[str, Pod] = {}
-        self.device_backed: set[str] = set()
-        """Extended resources that devices back, which is DynamicResources' business."""
         self.snapshot = Snapshot()
         self.kernel = Kernel(self.snapshot, self.profiles)
         self._load(world)
@@ -141,9 +139,6 @@ class WorldState:
                 delta.nodes.append(NodeChange(len(delta.nodes) + 1, row))
             elif kind == "Pod":
                 pods.append(decode_pod(bytes(raw)))
-            elif kind == "DeviceClass":
-                spec = msgspec.json.decode(raw, type=DeviceClass).spec
-                self.device_backed.add(spec.extended_resource_name)
             if kind in ROWS:
                 delta.objects.append(ROWS[kind](bytes(raw)))
         for pod in pods:
@@ -263,7 +258,7 @@ class WorldState:
         return profile is not None and plugin in profile.points[point]
 
 
-def not_checked(answer: PodAnswer, shape: Shape, state: WorldState) -> str:
+def not_checked(answer: PodAnswer, shape: Shape) -> str:
     """Why a pod cannot be compared at all: what speaks about it that is not built; '' if it can."""
     for plugin in answer.speaking():
         if plugin not in BUILT:
@@ -272,7 +267,4 @@ def not_checked(answer: PodAnswer, shape: Shape, state: WorldState) -> str:
         plugin = constraint.partition(":")[0]
         if plugin not in BUILT:
             return f"{plugin} not built"
-    backed = any(resource in state.device_backed for resource, _ in shape.requests)
-    if backed and "DynamicResources" not in BUILT:
-        return "DynamicResources not built"
     return ""

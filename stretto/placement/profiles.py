@@ -44,6 +44,7 @@ BUILT = frozenset({
     "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "DynamicResources",
     "NodeDeclaredFeatures",
 })  # fmt: skip
+"""Plugins whose decisions are compared with kube-scheduler's own."""
 GATES = frozenset({"StrictDisruptionBudgets", "TaintTolerationComparisonOperators"})
 """Feature gates that are read; see :class:`~stretto.placement.framework.Gates`."""
 _PROFILE = ("schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig")
@@ -66,12 +67,9 @@ class Profile:
     pre_enqueues: tuple[Plugin, ...] = ()
     """In order: those that may hold a pod back."""
     points: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names of all enabled plugins, built or not, by extension point, in order."""
+    """Names of all enabled plugins by extension point, in order."""
     preemption: PreemptionArgs = _PREEMPTION
     fit: FitArgs = _FIT
-    unbuilt_filters: tuple[str, ...] = ()
-    """Enabled filter plugins that this release does not have."""
-    unbuilt_scorers: tuple[str, ...] = ()
     basis_kinds: tuple[str, ...] = field(init=False)
     """The kinds of objects that :meth:`basis` reads."""
     _based: tuple[Plugin, ...] = field(init=False, repr=False)
@@ -196,20 +194,17 @@ def _profile(
     made = _plugins(arguments, gates=gates)
     mine = _own_plugins(own, arguments, points=points)
     made |= mine
-    built = BUILT | set(mine)
     # One that only scores stands behind the filters too: it tells there that it failed.
     guards = tuple(plugin for name, plugin in mine.items() if name not in filters)
     return Profile(
         name=name,
-        filters=(*(made[n] for n in filters if n in built), *guards),
-        scorers=tuple((made[w.name], w.weight or 1) for w in scorers if w.name in built),
-        prefilters=tuple(made[n] for n in points["preFilter"] if n in built),
+        filters=(*(made[n] for n in filters), *guards),
+        scorers=tuple((made[w.name], w.weight or 1) for w in scorers),
+        prefilters=tuple(made[n] for n in points["preFilter"]),
         pre_enqueues=tuple(made[n] for n in points["preEnqueue"] if n in made),
         points=MappingProxyType(points),
         preemption=replace(arguments.preemption, strict_budgets=gates.strict_disruption_budgets),
         fit=arguments.fit,
-        unbuilt_filters=tuple(n for n in filters if n not in built),
-        unbuilt_scorers=tuple(w.name for w in scorers if w.name not in built),
     )
 
 
