@@ -50,6 +50,8 @@ class Question:
     asked: int = 1
     doomed: tuple[Doomed, ...] = ()
     """The unit fits nowhere: where preemption would help. Extenders are asked about that then."""
+    refused: Reply | None = None
+    """With that: what extenders said to the nodes that the unit does fit by the plugins."""
 
     @property
     def pod(self) -> bytes:
@@ -142,6 +144,12 @@ def rows_left(
             rows.append(row)
             bonus[row] = reply.bonus.get(name, 0)
     return rows, bonus
+
+
+def rows_refused(reply: Reply, snapshot: Snapshot) -> dict[int, bool]:
+    """Row that extenders left out → whether preemption cannot help there."""
+    rows = {snapshot.row_of_name(name): name in reply.unresolvable for name in reply.failed}
+    return {row: for_good for row, for_good in rows.items() if row is not None}
 
 
 def doomed_of(candidates: Iterable[PreemptionCandidate], snapshot: Snapshot) -> tuple[Doomed, ...]:

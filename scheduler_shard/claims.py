@@ -16,6 +16,7 @@ from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis, Proposal, Release, Unit
 from stretto.placement.kernel import Kernel
 from stretto.placement.postfilter import PostFilterResult, condition_message
+from stretto.placement.preemption import Refused
 from stretto.snapshot.columns import Snapshot
 
 
@@ -51,16 +52,28 @@ class Claims:
         """Some have no verdict."""
         return len(self._won) < len(self._made)
 
-    def decide(self, kernel: Kernel, shape: Shape, units: list[Unit]) -> Decided:
-        """Claim nodes for units of one shape that fit nowhere, as long as preemption helps."""
-        decided = Decided(kernel.diagnose(shape))
+    def decide(
+        self,
+        kernel: Kernel,
+        shape: Shape,
+        units: list[Unit],
+        *,
+        told: Diagnosis | None = None,
+        refused: Refused | None = None,
+    ) -> Decided:
+        """Claim nodes for units of one shape that fit nowhere, as long as preemption helps.
+
+        ``told``: why they do not, if the kernel does not know; ``refused``: where they fit but for
+        extenders.
+        """
+        decided = Decided(told or kernel.diagnose(shape))
         message = decided.diagnosis.message
         if decided.diagnosis.error:
             decided.hopeless += units  # the attempt itself failed: nobody goes for that
             return decided
         for index, unit in enumerate(units):
             uid = unit.members[0].uid
-            result = kernel.post_filter(shape, seed=seed_of(unit), pod=uid)
+            result = kernel.post_filter(shape, seed=seed_of(unit), pod=uid, refused=refused)
             if result.release is not None and not self.open:
                 claim = result.release
                 decided.releases.append(Release(claim.key, claim.uid, uid))

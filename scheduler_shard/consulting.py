@@ -21,12 +21,14 @@ from scheduler_shard.asking import (
     Reply,
     doomed_of,
     rows_left,
+    rows_refused,
     with_failed,
 )
 from scheduler_shard.claims import Claims
 from scheduler_shard.desk import Batch, Desk
 from scheduler_shard.overlay import Overlay
 from scheduler_shard.picture import Picture
+from scheduler_shard.proposed import Proposed
 from scheduler_shard.shapes import ShapeEntry
 from scheduler_shard.units import bare, seed_of
 from stretto.model.unit import Diagnosis, Proposal, Unit
@@ -47,6 +49,7 @@ class Consulting:
     _claims: Claims
     _desk: Desk
     _overlay: Overlay
+    _proposed: Proposed
 
     @abstractmethod
     def _no_room(self, batch: Batch, units: list[Unit], now: float) -> None: ...
@@ -114,24 +117,21 @@ class Consulting:
             self._ask(again, question.extenders, now, asked=question.asked + 1)
         elif reply.allowed:
             self._answers.hand_back([unit], "the nodes that extenders left were taken meanwhile")
-        elif (told := self._refused_by_all(question, reply)) is not None:
-            self._unplaceable(entry, [unit], told)
         else:
-            self._ask_later(question)
+            self._refused_by_all(question, reply, now)
 
-    def _refused_by_all(self, question: Question, reply: Reply) -> Diagnosis | None:
-        """Why no node is left; None if the unit fits on others by now than extenders were asked
-        about, with own proposals left aside: only the committed state may say so (design §12.2).
-        """
-        snapshot, shape = self.picture.snapshot, question.entry.shape
-        asked = {node_id for node_id, _ in question.nodes}
+    def _refused_by_all(self, question: Question, reply: Reply, now: float) -> None:
+        """Preempt elsewhere, or say why no node is left; unless the unit fits on others by now than
+        extenders were asked about. Own proposals are left aside: only the committed state may say
+        so (design §12.2)."""
         self._overlay.lift()
-        rows = np.flatnonzero(self.kernel.filter(shape))
-        told = None
-        if asked.issuperset(snapshot.node_id[rows].tolist()):
-            told = with_failed(self.kernel.diagnose(shape), reply, snapshot.node_count)
+        room = self._room_since(question)
+        undecided = [] if room else self._preempt_elsewhere(question, reply, now)
         self._overlay.put_back()
-        return told
+        if room:
+            self._ask_later(question)
+        elif undecided:
+            self._desk.hold(question.entry, undecided, barrier=self._overlay.last_serial)
 
     def _ask_later(self, question: Question) -> None:
         """Ask about a unit again, when the own proposals of now are settled."""
@@ -141,18 +141,48 @@ class Consulting:
         else:
             self._desk.add(entry, unit, sequence=self.picture.snapshot.version.sequence)
 
-    def _ask_whom(self, entry: ShapeEntry, units: list[Unit]) -> list[Unit]:
-        """Ask extenders whom to preempt; those that they need not be asked about are returned."""
+    def _room_since(self, question: Question) -> bool:
+        """The unit fits a node that extenders have not been asked about."""
+        fits = np.flatnonzero(self.kernel.filter(question.entry.shape))
+        known = {node_id for node_id, _ in question.nodes}
+        return not known.issuperset(self.picture.snapshot.node_id[fits].tolist())
+
+    def _preempt_elsewhere(self, question: Question, reply: Reply, now: float) -> list[Unit]:
+        """Extenders left no node of those with room. Returned as by the worker's ``_hopeless``."""
+        entry, snapshot = question.entry, self.picture.snapshot
+        units = self._ask_whom(entry, [question.unit], refused=reply)
+        if not units:
+            return []
+        told = with_failed(self.kernel.diagnose(entry.shape), reply, snapshot.node_count)
+        refused = rows_refused(reply, snapshot)
+        decided = self._claims.decide(self.kernel, entry.shape, units, told=told, refused=refused)
+        for proposal in decided.proposals:
+            self._preempt(entry, proposal, now)
+        self._proposed.release(decided.releases)
+        if decided.hopeless:
+            self._unplaceable(entry, decided.hopeless, decided.diagnosis)
+        return decided.undecided
+
+    def _ask_whom(
+        self, entry: ShapeEntry, units: list[Unit], *, refused: Reply | None = None
+    ) -> list[Unit]:
+        """Ask extenders whom to preempt; those that they need not be asked about are returned.
+        ``refused``: what they said to the nodes where the shape does fit."""
+        rows = None if refused is None else rows_refused(refused, self.picture.snapshot)
         extenders = preempting(self._extenders, entry.shape)
         rest = []
         for unit in units:
             doomed: tuple[Doomed, ...] = ()
             if extenders and unit.members[0].document:
-                found = self.kernel.post_filter(entry.shape, seed=seed_of(unit), by_name=True)
+                found = self.kernel.post_filter(
+                    entry.shape, seed=seed_of(unit), by_name=True, refused=rows
+                )
                 doomed = doomed_of(found.candidates, self.picture.snapshot)
             if doomed:
                 self.counts["asked"] += 1
-                self._asking.ask(Question(unit, entry, extenders, (), doomed=doomed))
+                self._asking.ask(
+                    Question(unit, entry, extenders, (), doomed=doomed, refused=refused)
+                )
             else:
                 rest.append(unit)
         return rest
@@ -160,8 +190,10 @@ class Consulting:
     def _conclude_doomed(self, question: Question, reply: Reply, now: float) -> None:
         """Choose among the victims that extenders left, unless the unit fits by now. Own proposals
         do not count: they may lose."""
+        refused = question.refused or Reply()
         self._overlay.lift()
-        fits = bool(self.kernel.filter(question.entry.shape).any())
+        rows = np.flatnonzero(self.kernel.filter(question.entry.shape)).tolist()
+        fits = any(self.picture.snapshot.name[row] not in refused.failed for row in rows)
         if not fits:
             self._preempt_among(question, reply, now)
         self._overlay.put_back()
@@ -175,6 +207,8 @@ class Consulting:
         chosen = {row: uids for row, uids in rows.items() if row is not None}
         result = self.kernel.preempt_among(entry.shape, chosen, seed=seed_of(unit))
         diagnosis = self.kernel.diagnose(entry.shape)
+        if question.refused is not None:
+            diagnosis = with_failed(diagnosis, question.refused, snapshot.node_count)
         message = condition_message(diagnosis.message, result)
         diagnosis = msgspec.structs.replace(diagnosis, message=message)
         if result.victims:

@@ -26,7 +26,7 @@ from stretto.placement.plugins.volume_binding import VolumeBinding
 from stretto.placement.plugins.volume_limits import taken_on
 from stretto.placement.postfilter import PostFilterResult
 from stretto.placement.postfilters import post_filter, preempt_among, with_dry_run
-from stretto.placement.preemption import Preemption, Tie
+from stretto.placement.preemption import Preemption, Refused, Tie
 from stretto.placement.profiles import Profiles
 from stretto.placement.refusal import refusal_of
 from stretto.placement.selection import Ranking, own_table
@@ -301,22 +301,30 @@ class Kernel:
         return diagnose(self._compiled(shape), self._snapshot)
 
     def post_filter(
-        self, shape: Shape, *, seed: int, pod: str = "", by_name: bool = False
+        self,
+        shape: Shape,
+        *,
+        seed: int,
+        pod: str = "",
+        by_name: bool = False,
+        refused: Refused | None = None,
     ) -> PostFilterResult:
         """What can be done for a shape that fits nowhere: whom to preempt, or why not.
 
         Of nodes that are equal under all criteria the seed picks one, own partitions first; with
         ``by_name`` it is the smallest name, and all candidates are listed. ``pod``: the uid of the
-        pod that it is asked for.
+        pod that it is asked for. ``refused``: where it fits but for extenders.
         """
         compiled = self._compiled(shape)
         snapshot = self._snapshot
         if by_name:
+            tie: Tie = lambda row: snapshot.name[row]  # noqa: E731
             result = post_filter(
-                compiled, self._preemption, tie=lambda row: snapshot.name[row], seed=0, pod=pod
+                compiled, self._preemption, tie=tie, seed=0, pod=pod, refused=refused
             )
             return with_dry_run(result, compiled, self._preemption)
-        return post_filter(compiled, self._preemption, tie=self._tie(seed), seed=seed, pod=pod)
+        tie = self._tie(seed)
+        return post_filter(compiled, self._preemption, tie=tie, seed=seed, pod=pod, refused=refused)
 
     def preempt_among(
         self, shape: Shape, chosen: Mapping[int, Collection[str]], *, seed: int

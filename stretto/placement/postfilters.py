@@ -12,7 +12,7 @@ from stretto.placement.evaluation import prefilter_status, steps
 from stretto.placement.framework import Code, View
 from stretto.placement.plugins.dynamic_resources import DeviceFilter
 from stretto.placement.postfilter import PostFilterResult, PreemptionCandidate
-from stretto.placement.preemption import NAME, Decision, Preemption, Tie
+from stretto.placement.preemption import NAME, Decision, Preemption, Refused, Tie
 from stretto.placement.victims import Victims
 
 NOT_FOUND = "not found"
@@ -21,13 +21,19 @@ _DEVICES = "DynamicResources"
 
 
 def post_filter(
-    compiled: CompiledShape, preemption: Preemption, *, tie: Tie, seed: int, pod: str
+    compiled: CompiledShape,
+    preemption: Preemption,
+    *,
+    tie: Tie,
+    seed: int,
+    pod: str,
+    refused: Refused | None = None,
 ) -> PostFilterResult:
     """The first plugin that helps or fails decides; the texts of those that do not are joined.
 
     DynamicResources' PostFilter fails when its PreFilter was never reached, because another plugin
     had rejected the pod for good before; preemption does not run then (kube-scheduler 1.37.2).
-    ``pod``: the uid of the pod.
+    ``pod``: the uid of the pod; ``refused``: see :meth:`Preemption.decide`.
     """
     texts: list[str] = []
     release = None
@@ -38,7 +44,10 @@ def post_filter(
             release = _releasable(compiled, pod or compiled.shape.owner[1])
             texts += [] if release is None else [DEALLOCATED]
         if plugin == NAME:
-            found = _preempt(compiled, preemption, tie=tie, seed=seed)
+            decision = preemption.decide(
+                compiled, tie=tie, seed=seed, args=compiled.profile.preemption, refused=refused
+            )
+            found = _told(decision)
             message = ", ".join([*texts, found.message])
             return dataclasses.replace(found, message=message, release=release)
     return PostFilterResult(Code.UNSCHEDULABLE, ", ".join(texts), release=release)
@@ -78,13 +87,6 @@ def preempt_among(
 ) -> PostFilterResult:
     """What preemption can do on the candidates (row → victims) that extenders left."""
     return _told(preemption.among(compiled, chosen, tie=tie))
-
-
-def _preempt(
-    compiled: CompiledShape, preemption: Preemption, *, tie: Tie, seed: int
-) -> PostFilterResult:
-    args = compiled.profile.preemption
-    return _told(preemption.decide(compiled, tie=tie, seed=seed, args=args))
 
 
 def _told(decision: Decision) -> PostFilterResult:

@@ -41,6 +41,8 @@ _TABLES = 16
 
 Tie = Callable[[int], int] | Callable[[int], str]
 """Sorts rows that are equal under upstream's criteria; the smallest is taken."""
+Refused = Mapping[int, bool]
+"""Row that extenders refuse → whether preemption cannot help there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +106,31 @@ class Preemption:
         return ""
 
     def decide(
-        self, compiled: CompiledShape, *, tie: Tie, seed: int, args: PreemptionArgs
+        self,
+        compiled: CompiledShape,
+        *,
+        tie: Tie,
+        seed: int,
+        args: PreemptionArgs,
+        refused: Refused | None = None,
     ) -> Decision:
-        """The best node and its victims, or why there is none."""
+        """The best node and its victims, or why there is none. ``refused``: where the shape would
+        fit but for extenders; nobody leaves there."""
         reason = self.ineligible(compiled)
         if reason:
             return Decision(reason)
         fit = only_fit(compiled)
-        if args.strict_budgets and self.budgets():
-            fit = None  # the table knows upstream's rule only
+        if refused or (args.strict_budgets and self.budgets()):
+            fit = None  # the table is for shapes that fit nowhere, and knows upstream's rule only
         if fit is not None and prefilter_status(compiled) is None and compiled.static.named is None:
             return self._decide_by_table(self._table(compiled), compiled, tie=tie)
         run = self.dry_run(compiled, seed=seed, enough=args.candidates)
         if not run.works:
             counts = Counter(reason for status in run.fails.values() for reason in status.reasons)
-            return self._nothing(counts, looked_at=len(run.fails))
+            tried = sum(not for_good for for_good in refused.values()) if refused else 0
+            if tried:
+                counts[NOBODY.message] += tried
+            return self._nothing(counts, looked_at=len(run.fails) + tried)
         first = min(victims.rank for victims in run.works.values())
         rows = [row for row, victims in run.works.items() if victims.rank == first]
         return self._found(run.works[min(rows, key=tie)])

@@ -76,7 +76,11 @@ def test_extenders_that_leave_no_node_are_named_with_their_reasons() -> None:
     shard.answered(question, reply)
     assert proposals(shard) == []
     (told,) = answers(shard).unplaceable
-    text = "0/3 nodes are available: 1 Insufficient cpu, 2 no card."
+    text = (
+        "0/3 nodes are available: 1 Insufficient cpu, 2 no card. "
+        "preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, "
+        "2 Preemption is not helpful for scheduling."
+    )
     assert told.diagnosis.message == text
     assert told.diagnosis.plugins == ("Extender", "NodeResourcesFit")
     rejected = {each.reason: each for each in told.diagnosis.rejected}
@@ -121,7 +125,10 @@ def test_a_busy_shard_says_so_too_when_extenders_leave_no_node() -> None:
     proposals(shard)
     (told,) = answers(shard).unplaceable
     assert told.unit_id == "a"
-    assert told.diagnosis.message == "0/2 nodes are available: 2 no card."
+    assert told.diagnosis.message == (
+        "0/2 nodes are available: 2 no card. "
+        "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+    )
     shard.validate()
 
 
@@ -231,4 +238,40 @@ def test_nobody_is_called_hopeless_while_an_own_proposal_has_the_room() -> None:
     shard.verdicts(verdict(quick, VerdictKind.CONFLICT, sequence=4), now=0.0)
     (proposal,) = proposals(shard)
     assert (proposal.unit.unit_id, proposal.nodes) == ("high", (3,))
+    shard.validate()
+
+
+def half_crowded(*extenders: Extender) -> tuple[Shard, Question]:
+    """An empty node and one full of a pod of lower priority."""
+    shard = shard_with(node(1), node(2, cpu_milli=1000), extenders=extenders)
+    low = msgspec.structs.replace(shape(), priority=-10)
+    shard.followed(came("low", node_id=2, sequence=2, number=1, what=low), now=0.0)
+    (question,) = ask(shard, asked_unit("high"))
+    assert [row.name for _, row in question.nodes] == ["node-1"]
+    return shard, question
+
+
+def test_where_extenders_refuse_all_nodes_with_room_a_pod_preempts_elsewhere() -> None:
+    shard, question = half_crowded(FPGA)
+    shard.answered(question, Reply(failed={"node-1": "no card"}))
+    (proposal,) = proposals(shard)
+    assert (proposal.nodes, proposal.victims) == ((2,), ("low",))
+    assert proposal.diagnosis is not None
+    assert proposal.diagnosis.message.startswith(
+        "0/2 nodes are available: 1 Insufficient cpu, 1 no card. preemption: found"
+    )
+    shard.validate()
+
+
+def test_extenders_that_refuse_are_asked_whom_to_preempt_elsewhere() -> None:
+    shard, question = half_crowded(FPGA, TAKES)
+    shard.answered(question, Reply(failed={"node-1": "no card"}))
+    assert proposals(shard) == []
+    (whom,) = shard.take_questions()
+    assert [each.name for each in whom.doomed] == ["node-2"]
+    shard.answered(whom, Reply(doomed={"node-2": ["low"]}))
+    (proposal,) = proposals(shard)
+    assert (proposal.nodes, proposal.victims) == ((2,), ("low",))
+    assert proposal.diagnosis is not None
+    assert "1 no card" in proposal.diagnosis.message
     shard.validate()
