@@ -3,19 +3,20 @@
 Nothing in the API keeps two claims from having one device. So before the first commit the claims of
 every pod that an earlier Binder may have been at are *fenced*: a patch makes a new version of each
 that has no devices, after which an allocation that was sent for an older version is refused. A
-claim that has devices by then is waited for in the watch.
+claim that has devices by then is waited for in the watch. What was made for a pod's extended
+resources is deleted: the next commit makes it anew, as kube-scheduler does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
 from binder.claim_bodies import fence_patch
-from binder.device_writer import claim_path
+from binder.device_writer import claim_path, delete_claim
 from binder.machine import Machine
 from stretto.kube.answers import Response
 from stretto.kube.client import KubeClient
@@ -36,24 +37,39 @@ class ClaimFences:
         self._machine = machine
         self._client = client
 
-    async def fence(self, pods: Mapping[str, Iterable[str]]) -> None:
-        """Fence the claims of pods: uid → the keys of the claims that it names. What is made for
-        its extended resources is found by its owner."""
-        named = {key for keys in pods.values() for key in keys}
-        queue = [
-            row
-            for row in self._machine.cluster.devices.claims()
-            if row.allocation is None
-            and (row.key in named or (row.extended and row.owner_uid in pods))
+    def left_behind(self) -> list[ClaimRow]:
+        """What was made for extended resources of pods that are on no node."""
+        cluster = self._machine.cluster
+        return [
+            r for r in cluster.devices.claims() if r.extended and not cluster.knows(r.owner_uid)
         ]
+
+    async def fence(self, claims: Iterable[str], *, pending: Container[str]) -> None:
+        """Fence claims, by key; delete those left behind by unbound pods of ours, by uid."""
+        keys = set(claims)
+        rows = self._machine.cluster.devices.claims()
+        queue = [row for row in self.left_behind() if row.owner_uid in pending]
+        queue += [row for row in rows if row.allocation is None and row.key in keys]
 
         async def work() -> None:
             while queue:
-                await self._fence_one(queue.pop())
+                claim = queue.pop()
+                await (self._delete(claim) if claim.extended else self._fence_one(claim))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(IN_FLIGHT, len(queue))):
                 group.create_task(work())
+
+    async def _delete(self, claim: ClaimRow) -> None:
+        gone = False
+        while not gone:
+            try:
+                answer = await delete_claim(self._client, claim.key, claim.uid)
+            except KubeError as error:
+                logger.warning("deleting claim %s: %s", claim.key, error)
+            else:
+                gone = answer is None
+            await asyncio.sleep(0 if gone else RETRY_S)
 
     async def _fence_one(self, claim: ClaimRow) -> None:
         """Until the claim is fenced, or gone, or has devices and is seen to have them by the watch.

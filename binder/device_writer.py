@@ -182,13 +182,9 @@ class DeviceWriter:
         if made is None:
             return Answer.DONE
         key, uid = made
-        bare = {"metadata": {"uid": uid, "finalizers": None}}
-        for answer in (
-            await self._client.patch(claim_path(key), bare),
-            await self._client.delete(claim_path(key), {"preconditions": {"uid": uid}}),
-        ):
-            if not answer.ok and answer.status not in (404, 409, 422):
-                return _answer_of(answer, f"deleting claim {key}")
+        answer = await delete_claim(self._client, key, uid)
+        if answer is not None:
+            return _answer_of(answer, f"deleting claim {key}")
         self._machine.cluster.devices.unwritten(key)
         del self._made[binding.uid]
         return Answer.DONE
@@ -208,6 +204,18 @@ class DeviceWriter:
 
     async def _patch(self, path: str, body: dict[str, Any]) -> Answer:
         return _answer_of(await self._client.patch(path, body), path)
+
+
+async def delete_claim(client: KubeClient, key: str, uid: str) -> Response | None:
+    """None: the claim is gone, or going; else the answer that does not prove it."""
+    bare = {"metadata": {"uid": uid, "finalizers": None}}
+    for answer in (
+        await client.patch(claim_path(key), bare),
+        await client.delete(claim_path(key), {"preconditions": {"uid": uid}}),
+    ):
+        if not answer.ok and answer.status not in (404, 409, 422):
+            return answer
+    return None
 
 
 def _answer_of(answer: Response, what: str) -> Answer:

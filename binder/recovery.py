@@ -175,12 +175,15 @@ class Opening:
         elif unbound:
             logger.info("resolving %d reservations of an earlier epoch", len(unbound))
         await self._fence([pod.metadata for pod in suspects])
-        await ClaimFences(machine, self._client).fence(
-            {
-                pod.metadata.uid: claim_keys(pod.metadata.namespace, pod.spec, pod.status)
-                for pod in suspects
-            }
-        )
+        fences = ClaimFences(machine, self._client)
+        if fences.left_behind() and not self._pending:
+            self._pending = await pending_pods(self._client, self._scheduler_names)
+        claims = [
+            key
+            for pod in suspects
+            for key in claim_keys(pod.metadata.namespace, pod.spec, pod.status)
+        ]
+        await fences.fence(claims, pending=self._pending)
         self._adopt(names)
         await self._write_nodes()
         await self._ledger.transition(machine.take_ops())

@@ -244,6 +244,35 @@ async def test_devices_that_only_keep_a_pod_away_are_given_up_on_request():
         assert not (await w.status("data")).get("reservedFor")
 
 
+async def test_a_claim_that_was_made_for_extended_resources_is_not_left_behind():
+    async with world() as w:
+        await w.change(f"{API}/deviceclasses/gpu", {"spec": {"extendedResourceName": "x.y/gpu"}})
+        await w.devices({"name": "a", "bindingConditions": ["Attached"]})
+        body = pod_manifest("p")
+        resources = body["spec"]["containers"][0]["resources"]
+        resources["requests"]["x.y/gpu"] = "1"
+        resources["limits"] = {"x.y/gpu": "1"}
+        uid = (await w.create(PODS, body))["metadata"]["uid"]
+
+        def made() -> list[ClaimRow]:
+            rows = w.rig.machine.cluster.devices.claims()
+            return [row for row in rows if row.owner_uid == uid and row.allocation]
+
+        await w.propose("p", "n1")
+        await until(made, "the claim has the device")
+        (first,) = made()
+        await w.rig.stop()
+        w.rig = Rig(w.client, epoch=2, store=w.rig.ledger.twin.store)
+        await w.rig.open(clean=False)
+        w.rig.start()
+        await until(lambda: not made(), "it is gone")
+        w.rig._attempts = 1
+        await w.propose("p", "n1")
+        await until(made, "another has the device")
+        (second,) = made()
+        assert second.uid != first.uid
+
+
 class Late:
     """A client whose allocations are on their way for long."""
 

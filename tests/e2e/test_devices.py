@@ -239,6 +239,39 @@ async def test_an_extended_resource_is_met_by_devices_of_its_class(
         await stack.settle()
 
 
+async def test_a_claim_for_extended_resources_that_was_left_behind_is_in_nobodys_way(
+    api: Api, tmp_path: Path
+) -> None:
+    """As a scheduler leaves it that died between the claim and the bind."""
+    await api.create_nodes(1)
+    await api.call("DELETE", f"{CLASSES}/gpu")
+    await api.call("POST", CLASSES, device_class("gpu", extendedResourceName="example.com/gpu"))
+    await api.call("POST", SLICES, slice_of("n-0", 1))
+    body = pod_manifest("p")
+    wants = {"example.com/gpu": "1"}
+    body["spec"]["containers"][0]["resources"] = {"requests": wants, "limits": wants}
+    pod = await api.call("POST", "/api/v1/namespaces/default/pods", body)
+    uid = pod["metadata"]["uid"]
+    left = claim("left")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+    left["metadata"] |= {
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [owner],
+        "finalizers": ["resource.kubernetes.io/delete-protection"],
+    }
+    await api.call("POST", CLAIMS, left)
+    result = {"request": "gpus", "driver": DRIVER, "pool": "n-0", "device": "gpu-0"}
+    user = {"resource": "pods", "name": "p", "uid": uid}
+    status = {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}}
+    await api.call("PATCH", f"{CLAIMS}/left/status", status, kind=MERGE)
+    async with Stack(tmp_path, api.plane.kubeconfig) as stack:
+        assert await bound(api, 1) == {"p": "n-0"}
+        (found,) = (await api.call("GET", CLAIMS))["items"]
+        assert found["metadata"]["name"] != "left"
+        assert devices_of(found) == ["n-0/gpu-0"]
+        await stack.settle()
+
+
 async def test_what_is_wrong_with_a_claim_is_said_and_other_pods_go_on(
     api: Api, tmp_path: Path
 ) -> None:
