@@ -184,8 +184,8 @@ class Committer:
         self.withdrawn: dict[str, None] = {}
         """Uids that the dispatcher has withdrawn, the newest last; bounded."""
         self._holders = holders
-        self._topologies = Topologies(cluster.snapshot)
         """Pods that hold a reservation, by uid."""
+        self._topologies = Topologies(cluster.snapshot)
         self._answered: dict[UnitId, Verdict] = {}
         """The last verdict a unit got, until its outcome is acknowledged."""
         self._lines: dict[bytes, Lines] = {}

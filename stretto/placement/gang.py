@@ -19,6 +19,7 @@ import numpy as np
 from stretto.model.groups import GANG_UNSCHEDULABLE, POD_GROUP, GroupRow, decode_group
 from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis
+from stretto.placement.framework import Int64s
 from stretto.placement.kernel import Kernel
 from stretto.snapshot.columns import Snapshot
 
@@ -31,8 +32,6 @@ class Topologies:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._version = -1
-        self._rows: dict[str, GroupRow] = {}
 
     def of(self, group: str) -> GroupRow | None:
         """The group, if it constrains where its members go together."""
@@ -41,15 +40,8 @@ class Topologies:
 
     def row(self, group: str) -> GroupRow | None:
         """The group, if its object is there."""
-        if not group:
-            return None
-        version = self._snapshot.kind_version(POD_GROUP)
-        if version != self._version:
-            self._version = version
-            rows = self._snapshot.objects(POD_GROUP).items()
-            decoded = ((key, decode_group(payload)) for key, payload in rows)
-            self._rows = dict(decoded)
-        return self._rows.get(group)
+        payload = self._snapshot.object_payload(POD_GROUP, group) if group else None
+        return None if payload is None else decode_group(payload)
 
     def agree(self, group: str, rows: Sequence[int]) -> bool:
         """Whether members on these rows, and those of the group that are placed, share the
@@ -132,7 +124,7 @@ class GangPlacer:
             if not rows:
                 first = first or self.diagnosis
                 continue
-            score = self._fullness(key, domain)
+            score = int(self._fullness(key)[domain])
             self._take_back(narrowed, rows)
             if score > best_score:
                 best, best_score = rows, score
@@ -175,22 +167,25 @@ class GangPlacer:
                 continue
             free = np.maximum((column.alloc - column.used)[: snapshot.rows], 0)
             possible &= np.bincount(ids[live], weights=free[live], minlength=size) >= needed
+        fullness = self._fullness(key).tolist()
         found = np.flatnonzero(possible).tolist()
-        return sorted(found, key=lambda domain: (-self._fullness(key, domain), domain))
+        return sorted(found, key=lambda domain: (-fullness[domain], domain))
 
-    def _fullness(self, key: str, domain: int) -> int:
-        """MostAllocated over the domain's nodes: 0..100, the mean over cpu and memory."""
-        snapshot = self._snapshot
-        ids = snapshot.label_column(key).ids[: snapshot.rows]
-        inside = (ids == domain) & snapshot.live[: snapshot.rows]
-        score = 0
+    def _fullness(self, key: str) -> Int64s:
+        """MostAllocated over the nodes of each domain, by its id: 0..100, the mean over cpu and
+        memory."""
+        snapshot, rows = self._snapshot, self._snapshot.rows
+        ids = np.where(snapshot.live[:rows], snapshot.label_column(key).ids[:rows], 0)
+        scores = np.zeros(int(ids.max(initial=0)) + 1, dtype=np.int64)
         for name in ("cpu", "memory"):
             column = snapshot.resources.column(name)
-            room = int(column.alloc[: snapshot.rows][inside].sum()) if column.dense else 0
-            if room:
-                used = int(column.used[: snapshot.rows][inside].sum())
-                score += min(used, room) * 100 // room
-        return score // 2
+            if not column.dense:
+                continue
+            room, used = np.zeros_like(scores), np.zeros_like(scores)
+            np.add.at(room, ids, column.alloc[:rows])
+            np.add.at(used, ids, column.used[:rows])
+            scores += np.minimum(used, room) * 100 // np.maximum(room, 1)
+        return scores // 2
 
 
 def _total(shapes: Sequence[Shape]) -> dict[str, int]:
