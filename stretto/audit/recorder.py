@@ -1,8 +1,9 @@
 """Records the API server's history: everything that happens to pods, nodes and Leases.
 
 It lists, then watches from the list's version, and takes a broken watch up again at the last
-version it saw, so that nothing is missed; where the server no longer has that version, the log says
-that there is a gap.
+version it saw, so that nothing is missed. Where the server no longer has that version (it was
+started again, and the kind is a quiet one), a list shows whether anything has changed since; if so
+the log says that there is a gap.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Recorder:
         self._leases = leases
         """Beginning of the names of the Leases that matter; others are renewed all the time."""
         self._versions: dict[str, int] = {}
+        self._seen: dict[str, dict[str, str]] = {kind: {} for kind in PATHS}
+        """Kind → uid → version of what exists, as recorded."""
         self._tasks: list[asyncio.Task[None]] = []
         self._encode = msgspec.json.Encoder().encode
         self._events = msgspec.json.Decoder(_Event)
@@ -88,6 +91,7 @@ class Recorder:
     async def _list(self, kind: str) -> None:
         items = await self._page(kind)
         self._versions[kind] = self._listed
+        self._seen[kind].clear()
         for item in items:
             self._write(kind, "ADDED", item)
 
@@ -96,8 +100,11 @@ class Recorder:
             try:
                 await self._watch(kind)
             except WatchGone as error:
-                self._file.write(self._encode({"gap": f"watch of {kind}: {error}"}) + b"\n")
+                before = dict(self._seen[kind])
                 await self._list(kind)
+                # Renewals of a Lease say nothing; what counts, its epochs, only ever grows.
+                if kind != "leases" and self._seen[kind] != before:
+                    self._file.write(self._encode({"gap": f"watch of {kind}: {error}"}) + b"\n")
             except KubeError:
                 await asyncio.sleep(0.2)
 
@@ -120,7 +127,12 @@ class Recorder:
     def _write(self, kind: str, type_: str, item: dict[str, Any]) -> None:
         if kind == "leases" and not item["metadata"]["name"].startswith(self._leases):
             return
-        item["metadata"].pop("managedFields", None)
+        meta = item["metadata"]
+        meta.pop("managedFields", None)
+        if type_ == "DELETED":
+            self._seen[kind].pop(meta["uid"], None)
+        else:
+            self._seen[kind][meta["uid"]] = meta["resourceVersion"]
         line = {"t": time.monotonic_ns(), "kind": kind, "type": type_, "object": item}
         self._file.write(self._encode(line) + b"\n")
         self._file.flush()
