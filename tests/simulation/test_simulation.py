@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.simulation.apart import Apart
 from tests.simulation.cluster import PODS, Judge, Settings, Simulation, Violation
 from tests.simulation.gangs import FOUR_GANGS, HALF_JOBS, GangRaces
 
@@ -82,4 +83,25 @@ def test_two_gangs_that_hold_parts_are_noticed() -> None:
     run.kube.call("POST", f"{PODS}/g0-0/binding", {**bind, "metadata": {"name": "g0-0"}})
     with pytest.raises(Violation, match="g0 and g1 hold parts"):
         run.kube.call("POST", f"{PODS}/g1-0/binding", {**bind, "metadata": {"name": "g1-0"}})
+    run.world.loop.close()
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_no_host_ever_holds_two_pods_that_keep_apart_whatever_fails(seed: int) -> None:
+    run = Apart(seed)
+    run.run()
+    names = {pod["metadata"]["name"] for pod in run._pods()}
+    assert len(names) == run.settings.singles + 1, "a set has a pod for each host"
+
+
+def test_two_pods_of_a_set_on_one_host_are_noticed() -> None:
+    run = Apart(1)
+    run._create_cluster()
+    bind = {"target": {"kind": "Node", "name": "n0"}}
+    for name in ("p0", "p3"):
+        run.create_pod(name)
+    path = f"{PODS}/p0/binding"
+    run.kube.call("POST", path, {**bind, "metadata": {"name": "p0"}})
+    with pytest.raises(Violation, match="p0 and p3 of set-0 are both on n0"):
+        run.kube.call("POST", f"{PODS}/p3/binding", {**bind, "metadata": {"name": "p3"}})
     run.world.loop.close()
