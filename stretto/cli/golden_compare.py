@@ -72,9 +72,10 @@ def compare_pod(
     _prefilter(found, ours, answer)
     if ours.prefilter is None and (answer.pre_filter is None or answer.pre_filter.key == _SUCCESS):
         _filters(found, ours, answer)
-        _scores(found, ours, answer)
-        _kept(found, ours, shape, state)
-        _chosen(found, ours, shape, answer, state)
+        if not ours.error or answer.scheduler_error is not None:
+            _scores(found, ours, answer)
+            _kept(found, ours, shape, state)
+            _chosen(found, ours, shape, answer, state)
     found.same(ours.error, answer.scheduler_error or "", plugin="schedulerError")
     _unschedulable(found, shape, answer, state)
     return found

@@ -46,7 +46,8 @@ class Run:
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     explained: list[str] = field(default_factory=list)
-    """Differences of worlds that upstream, asked often, decides now one way and now another."""
+    """Differences with their reason: upstream, asked often, decides now one way and now another; or
+    a search for devices that is longer than ours may be (upstream's ends by the clock)."""
     unanswered: Counter[str] = field(default_factory=Counter)
     """Worlds without an answer, by upstream's reason: those it decides at random, or refuses."""
 
@@ -68,8 +69,12 @@ class Run:
             return
         tally, found = self.tallies.setdefault(family, Tally()), Tally()
         check_case(msgspec.json.decode(line, type=Case), found)
+        gave_up = {each.pod for each in found.differences if GAVE_UP in str(each.ours)}
+        long = [each for each in found.differences if each.pod in gave_up]
+        self.explained += [f"the search ended before upstream's: {each}" for each in long]
+        found.differences = [each for each in found.differences if each.pod not in gave_up]
         if found.differences and decided_at_random(line):
-            self.explained += [str(difference) for difference in found.differences]
+            self.explained += [f"upstream decides at random: {each}" for each in found.differences]
             found.differences.clear()
         tally.worlds += found.worlds
         tally.pods += found.pods
@@ -80,6 +85,7 @@ class Run:
                 mine[reason] += count
 
 
+GAVE_UP = "timed out trying to allocate devices"
 OFTEN = 40
 """Times a world that differs is decided again by upstream: a choice between two orders of a map
 stays unseen once in 10^12."""
@@ -145,7 +151,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for error, worlds_without in run.unanswered.most_common(10):
         sys.stdout.write(f"{worlds_without} worlds without an answer: {error[:200]}\n")
     for difference in run.explained:
-        sys.stdout.write(f"upstream decides at random: {difference}\n")
+        sys.stdout.write(f"{difference}\n")
     sys.stdout.write(
         f"{run.pods} pods decided, {run.differences} differences, "
         f"{len(run.explained)} explained, first seed {seed}\n"

@@ -34,6 +34,15 @@ def test_devices_are_given_out_as_kube_scheduler_gives_them_out(ask_oracle, seed
     assert run.unanswered.total() == 0
 
 
+def test_a_search_longer_than_ours_may_be_is_told_apart(ask_oracle):
+    run = Run()
+    line = list(worlds(1_053_316_163, 52))[51]
+    run.take(family="devices", line=ask_oracle(line))
+    assert run.differences == 0
+    assert run.explained
+    assert all(text.startswith("the search ended before upstream's: ") for text in run.explained)
+
+
 def test_the_run_names_its_seeds_and_says_how_many_pods_were_decided(oracle, capsys):
     assert main(["--pods", "20", "--seed", "7", "--family", "taints", "--family", "ports"]) == 0
     out, err = capsys.readouterr()
