@@ -122,7 +122,7 @@ class Evictor:
             if answer is not None and answer.status in (404, 422):
                 preemptions.failed(claim, Cause.POD_GONE, "the pod is gone")
                 return
-            pod = await self._read(claim)
+            pod = await self._read(member.namespace, member.name)
             if pod is None:
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -138,8 +138,9 @@ class Evictor:
                 return
         preemptions.failed(claim, Cause.VICTIMS, "the nomination could not be written")
 
-    async def _read(self, claim: Claim) -> Pod | None:
-        answer = await self._try(self._client.get_pod(claim.member.namespace, claim.member.name))
+    async def _read(self, namespace: str, name: str) -> Pod | None:
+        """The pod of that name, one without a uid if there is none; None: no answer."""
+        answer = await self._try(self._client.get_pod(namespace, name))
         if answer is None or not (answer.ok or answer.status == 404):
             return None
         if answer.status == 404:
@@ -183,8 +184,8 @@ class Evictor:
         self._evictions.labels(_kind_of(answer)).inc()
         if answer is None:
             return f"no answer to the eviction of {victim.namespace}/{victim.name}"
-        if answer.status in (404, 409) and not answer.ok:
-            self._machine.preemptions.asked(victim)  # it is gone, or a namesake is there
+        if answer.status == 404 or (answer.status == 409 and await self._is_leaving(victim)):
+            self._machine.preemptions.asked(victim)
             return ""
         if not answer.ok:
             return f"{victim.namespace}/{victim.name} is not evicted: {answer.status} {answer.text}"
@@ -193,6 +194,12 @@ class Evictor:
             await self._try(self._mark(claim, victim))
         self._tell(claim, victim)
         return ""
+
+    async def _is_leaving(self, victim: Leaving) -> bool:
+        """Whether a 409 means that the victim goes or is gone, with perhaps a namesake there.
+        Others mean nothing: somebody wrote the pod or its budget at the same moment."""
+        pod = await self._read(victim.namespace, victim.name)
+        return pod is not None and (pod.metadata.uid != victim.uid or pod.leaving)
 
     async def _mark(self, claim: Claim, victim: Leaving) -> Response:
         """The condition that says who ended the pod. The Eviction API writes one of its own, so for
@@ -254,4 +261,4 @@ def _kind_of(answer: Response | None) -> str:
         return "unanswered"
     if answer.ok:
         return "accepted"
-    return "gone" if answer.status in (404, 409) else "refused"
+    return {404: "gone", 409: "conflict"}.get(answer.status, "refused")

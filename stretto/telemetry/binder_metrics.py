@@ -89,7 +89,7 @@ class BinderMetrics:
         )
         self.evictions = Counter(
             "stretto_evictions",
-            "Victims that were asked to go, by result: accepted, gone, refused or unanswered.",
+            "Victims asked to go, by result: accepted, gone, conflict, refused or unanswered.",
             ["result"],
             registry=registry,
         )

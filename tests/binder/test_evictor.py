@@ -1,0 +1,121 @@
+"""What the answers of the API server make of an eviction."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+import binder.evictor
+from binder.evictor import Evictor
+from binder.preemptions import Claim, ClaimStage
+from stretto.kube.answers import Response
+from stretto.kube.client import KubeClient
+from stretto.model.unit import Cause, OutcomeKind
+from stretto.telemetry.binder_metrics import BinderMetrics
+from tests.binder.test_preemptions import Preempting, pod
+
+OK, CONFLICT, SPENT = Response(201, b"{}"), Response(409, b"{}"), Response(429, b"{}")
+
+
+class Answers:
+    """A client that gives prepared answers; the last one stays."""
+
+    def __init__(self, *evictions: Response, read: Response) -> None:
+        self.evictions = list(evictions)
+        self.read = read
+        self.asked: list[str] = []
+
+    async def patch_pod_status(self, namespace: str, name: str, body: object) -> Response:
+        return Response(200, json.dumps({"metadata": {"resourceVersion": "99"}}).encode())
+
+    async def patch(self, path: str, body: object) -> Response:
+        return OK
+
+    async def get_pod(self, namespace: str, name: str) -> Response:
+        return self.read
+
+    async def evict(self, namespace: str, name: str, *, uid: str) -> Response:
+        self.asked.append(uid)
+        return self.evictions.pop(0) if len(self.evictions) > 1 else self.evictions[0]
+
+
+def read(uid: str, **metadata: str) -> Response:
+    """The answer to a GET of the victim."""
+    found: Mapping[str, object] = {"metadata": {"name": "victim", "uid": uid, **metadata}}
+    return Response(200, json.dumps(found).encode())
+
+
+@pytest.fixture
+def world() -> Preempting:
+    made = Preempting()
+    made.node("n1", cpu=2000)
+    made.round()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "RETRY_S", "BUDGET_RETRY_S":
+        monkeypatch.setattr(binder.evictor, name, 0.0)
+
+
+def claimed(world: Preempting) -> tuple[Claim, str]:
+    """A claim, and its victim's uid."""
+    victim = world.runs("victim", pod(2000), "n1")
+    high = world.api.create("high", pod(2000, priority=10))
+    world.preempt(high)
+    return world.claim(high), victim.uid
+
+
+async def carry_out(world: Preempting, claim: Claim, client: Answers) -> None:
+    """Until the claim is over."""
+    over = asyncio.Event()
+    evictor = Evictor(
+        world.machine, cast("KubeClient", client), may_act=lambda: True,
+        changed=lambda: over.set() if claim.stage is ClaimStage.OVER else None,
+        events=None, metrics=BinderMetrics(),
+    )  # fmt: skip
+    evictor.put(claim)
+    task = asyncio.create_task(evictor.run())
+    await asyncio.wait_for(over.wait(), 30)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_conflict_about_the_same_pod_means_nothing(world: Preempting) -> None:
+    claim, uid = claimed(world)
+    client = Answers(CONFLICT, CONFLICT, OK, read=read(uid))
+    await carry_out(world, claim, client)
+    assert client.asked == [uid] * 3
+    assert [outcome.kind for outcome in world.outcomes()] == [OutcomeKind.NOMINATED]
+
+
+@pytest.mark.parametrize("how", ["namesake", "leaving", "gone"])
+async def test_a_conflict_about_a_pod_that_goes_is_enough(world: Preempting, how: str) -> None:
+    claim, uid = claimed(world)
+    found = {
+        "namesake": read("another"),
+        "leaving": read(uid, deletionTimestamp="2026-01-01T00:00:00Z"),
+        "gone": Response(404, b"{}"),
+    }
+    client = Answers(CONFLICT, read=found[how])
+    await carry_out(world, claim, client)
+    assert client.asked == [uid]
+    assert [outcome.kind for outcome in world.outcomes()] == [OutcomeKind.NOMINATED]
+
+
+async def test_a_budget_that_stays_spent_ends_the_claim(
+    world: Preempting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binder.evictor, "BUDGET_PATIENCE_S", 0.0)
+    claim, uid = claimed(world)
+    client = Answers(SPENT, read=read(uid))
+    await carry_out(world, claim, client)
+    (outcome,) = world.outcomes()
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.VICTIMS)
+    assert not world.follower.nominations
+    assert world.machine.cluster.facts[uid].flags == 0
