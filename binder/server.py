@@ -303,7 +303,7 @@ class BinderServer:
         binding = machine.bindings.get(uid)
         if (binding is not None and not binding.over) or uid in machine.preemptions.claims:
             answer.pod_uid.append(uid)
-        elif uid in machine.cluster.pods:
+        elif machine.cluster.knows(uid):
             answer.bound_uid.append(uid)
         else:
             answer.unknown_uid.append(uid)
