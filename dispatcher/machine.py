@@ -173,10 +173,15 @@ class Machine:
             self._try_refused(list(self.outcomes.refused.values()), objects[0].label, now)
 
     def _try_refused(self, records: Sequence[PodRecord], event: str, now: float) -> None:
-        """What the Binder refused gets another attempt."""
+        """What the Binder refused gets another attempt, but not at each of many events."""
         for record in records:
             del self.outcomes.refused[record.uid]
-            self.intake.enqueue(record, event=event, now=now)
+            wait_s = record.since + self.limits.queue.backoff(record.refusals) - now
+            if wait_s > 0:
+                self.statistics.came_in(State.BACKOFF, event)
+                self.queue.back_off(record, now=now, delay=wait_s)
+            else:
+                self.intake.enqueue(record, event=event, now=now)
 
     def group_states(
         self, states: Sequence[tuple[str, GroupRow | None, int]], *, anew: bool

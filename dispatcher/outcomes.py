@@ -105,6 +105,7 @@ class Outcomes:
     def refuse(self, record: PodRecord, *, text: str, now: float) -> None:
         """The pod is not tried again as it is."""
         self._pods.move(record, Place.REFUSED, now)
+        record.refusals += 1
         self.refused[record.uid] = record
         self._queue.left(record)
         self._lane.tell(record, Condition("Unschedulable", text))

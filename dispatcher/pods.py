@@ -140,6 +140,7 @@ class PodRecord:
         "patching",
         "place",
         "profile",
+        "refusals",
         "resource_version",
         "seen_version",
         "shape",
@@ -188,6 +189,8 @@ class PodRecord:
         """In a row."""
         self.errors = 0
         """Failed binds in a row."""
+        self.refusals = 0
+        """By the Binder, in all."""
         self.blamed = 0
         """How many shards died with this pod in the oldest batch they held."""
         self.min_version = NO_VERSION

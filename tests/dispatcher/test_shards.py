@@ -241,6 +241,22 @@ def test_a_pod_refused_by_the_binder_waits_for_a_change_of_itself_or_of_an_objec
     assert brain.units() == ["p1"]
 
 
+def test_many_events_do_not_make_many_attempts_of_a_pod_that_the_binder_refuses() -> None:
+    brain = Brain()
+    brain.pod("a")
+    brain.shard(credits_=1000)
+    attempts = 0
+    for step in range(100):  # ten seconds, an event each tenth
+        if brain.units():
+            attempts += 1
+            brain.outcome("a", OutcomeKind.REFUSED, detail="a plugin has raised")
+            for order in brain.machine.patches(brain.now):
+                brain.machine.patch_replied(order.uid, PatchResult.WRITTEN, now=brain.now)
+        brain.event(ClusterEvent("PersistentVolumeClaim", Action.ADD), at=10 + step)
+        brain.wait(0.1)
+    assert attempts == 4, "at 0, 1, 3 and 7 s"
+
+
 def test_a_pod_refused_by_the_binder_is_tried_again_after_five_minutes_whatever_happens() -> None:
     brain = Brain()
     brain.pods(1)
