@@ -19,7 +19,7 @@ from dispatcher.shard_side import ShardSide
 PERIOD_S = 30.0
 TURN_S = 1.0
 BACKOFF_MOST_S = 900.0
-"""Longer than any backoff or quarantine."""
+"""Longer than any quarantine."""
 
 
 class ConservationAudit:
@@ -34,6 +34,7 @@ class ConservationAudit:
         self._queue = queue
         self._assignment = shards.assignment
         self._outcomes = outcomes
+        self._backoff_most_s = max(BACKOFF_MOST_S, 2 * queue.longest_backoff_s)
         self._line: list[PodRecord] = []
         self._a_turn = 0
         self._next_at = 0.0
@@ -63,9 +64,9 @@ class ConservationAudit:
             return self._not_held(record)
         if place in (Place.OWNED, Place.SETTLED) and record.uid not in self._pods.awaiting:
             return "the binder would never be asked about it"
-        if place is Place.BACKOFF and record.since + BACKOFF_MOST_S < now:
+        if place is Place.BACKOFF and record.since + self._backoff_most_s < now:
             return "its backoff does not end"
-        if place is Place.PATCHING and not record.patching:
+        if place is Place.PATCHING and not self._queue.waits_for_patch(record):
             return "it waits for a patch that is not in flight"
         if place is Place.REFUSED and record.uid not in self._outcomes.refused:
             return "it was refused and would never be tried again"

@@ -240,7 +240,7 @@ class Queue:
         probing = shape.mode is Mode.PROBING
         while room > 0 and len(shape):
             record = shape.pop()
-            if record.patching or (record.group is not None and self._groups.busy(record)):
+            if self.waits_for_patch(record):
                 self._pods.move(record, Place.PATCHING, now)
                 continue
             alone = record.blamed >= 2 or self._groups.leads(record)
@@ -254,6 +254,15 @@ class Queue:
                 return True
             room -= 1
         return False
+
+    def waits_for_patch(self, record: PodRecord) -> bool:
+        """A condition patch of the pod, or of another of its unit, is in flight."""
+        return record.patching or (record.group is not None and self._groups.busy(record))
+
+    @property
+    def longest_backoff_s(self) -> float:
+        """No pod backs off for longer on account of errors or conflicts."""
+        return self._limits.max_backoff_s
 
     # --------------------------------------------------------------------------- answers and events
 

@@ -42,9 +42,15 @@ def shape(cpu: int = 100, *, priority: int = 0, **fields: object) -> Shape:
 class Brain:
     """A machine, its clock, and what it sent."""
 
-    def __init__(self, *, start: bool = True, pop_from_backoff: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        start: bool = True,
+        pop_from_backoff: bool = False,
+        limits: MachineLimits | None = None,
+    ) -> None:
         self.stories: list[tuple[str, str, str]] = []
-        limits = MachineLimits(queue=QueueLimits(pop_from_backoff=pop_from_backoff))
+        limits = limits or MachineLimits(queue=QueueLimits(pop_from_backoff=pop_from_backoff))
         self.machine = Machine(limits=limits, note=lambda *line: self.stories.append(line))
         self.now = 1000.0
         self.version = 0

@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from dispatcher.machine import MachineLimits
 from dispatcher.pods import Place, PodRecord, State
-from tests.dispatcher.brain import Brain
+from dispatcher.queue import QueueLimits
+from stretto.model.groups import GroupRow
+from tests.dispatcher.brain import Brain, shape
 
 
 def record_of(brain: Brain, uid: str = "p0") -> PodRecord:
@@ -92,3 +95,36 @@ def test_what_is_in_order_is_left_alone_and_all_have_their_turn() -> None:
         brain.machine.tick(brain.now)
     assert brain.machine.statistics.drift == 0
     assert brain.machine.audit.rounds >= 2
+
+
+def test_a_lead_that_waits_for_the_patch_of_another_member_is_in_order() -> None:
+    brain = Brain()
+    brain.machine.group_states([("default/g", GroupRow(min_count=2), 0)], anew=False)
+    brain.pod("m0", shape(1), group="default/g")
+    brain.machine.dispatch(brain.now)
+    (order,) = brain.machine.patches(brain.now)
+    assert order.uid == "m0"
+    brain.pod("m1", shape(2, priority=0), group="default/g")
+    record_of(brain, "m0").patching = False
+    record_of(brain, "m1").patching = True
+    brain.shard()
+    assert brain.units() == []
+    assert brain.state("m0") is State.PATCHING
+    watched(brain, seconds=31)
+    assert brain.machine.statistics.drift == 0
+
+
+def test_a_long_backoff_is_in_order() -> None:
+    brain = Brain(limits=MachineLimits(queue=QueueLimits(max_backoff_s=3600.0)))
+    brain.pod("p0")
+    brain.machine.queue.discard(record_of(brain))
+    brain.machine.queue.back_off(record_of(brain), now=brain.now, delay=3600.0)
+    watched(brain, seconds=2000)
+    assert brain.machine.statistics.drift == 0
+    assert brain.state("p0") is State.BACKOFF
+
+
+def watched(brain: Brain, *, seconds: int) -> None:
+    for _ in range(seconds):
+        brain.now += 1.0
+        brain.machine.tick(brain.now)
