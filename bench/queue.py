@@ -6,7 +6,8 @@ time and wakes whoever waits for it: alone; beside pods that fit nowhere (of ten
 gated ones. Then all of the stream's pods at once. Waits are from the answer to the creation until
 the bind is seen in a watch. Attempts count every decision of the dispatcher after the stream began.
 
-The second table creates gangs at once and waits until all their members are bound.
+The second table creates gangs at once and waits until all their members are bound. The last line is
+about memory: a hundred thousand pods that fit nowhere.
 """
 
 from __future__ import annotations
@@ -151,9 +152,11 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster(*, nodes: int, node_cpu: str, shards: int) -> AsyncIterator[Cluster]:
-    """A fresh one."""
-    options = Options(0, nodes, 1, shards, "off", 0.0)
+async def cluster(
+    *, nodes: int, node_cpu: str, shards: int, pods: int = 0, shapes: int = 1
+) -> AsyncIterator[Cluster]:
+    """A fresh one; ``pods`` of so many shapes wait from the start."""
+    options = Options(pods, nodes, shapes, shards, "off", 0.0)
     with tempfile.TemporaryDirectory(prefix="stretto-bench-") as text:
         folder = Path(text)
         async with (
@@ -221,6 +224,7 @@ async def streams(options: Any) -> None:
     alone: Row | None = None
     cases: list[tuple[str, list[dict[str, Any]]]] = [
         ("nothing", []),
+        ("nothing again", []),
         (f"{options.waiting:,} hopeless", hopeless),
         (f"{options.waiting:,} gated", gated),
     ]
@@ -238,8 +242,10 @@ async def streams(options: Any) -> None:
 
 async def gangs(options: Any) -> None:
     """The second table."""
+    if not options.small_gangs and not options.large_gangs:
+        return
     print(f"gangs on {options.gang_nodes:,} nodes, {options.shards} shards")
-    print(f"{'gangs':>7}{'members':>9}{'all bound s':>13}{'P50 s':>8}{'P99 s':>8}{'partial':>9}")
+    print(f"{'gangs':>7}{'members':>9}{'all bound s':>13}{'P50 s':>8}{'P99 s':>8}{'created s':>11}")
     for count, size in ((options.small_gangs, 8), (options.large_gangs, 512)):
         if not count:
             continue
@@ -253,12 +259,34 @@ async def gangs(options: Any) -> None:
                 PODS,
                 (pod(each, cpu="1", group=n) for n in names for each in members[n]),
             )
+            created_s = time.monotonic() - began
             await here.bound(each for all_ in members.values() for each in all_)
             waits = sorted(max(here.watch.bound_s[m] for m in members[n]) - began for n in names)
             at = [waits[min(count - 1, count * percent // 100)] for percent in (50, 99)]
             print(
-                f"{count:>7}{size:>9}{waits[-1]:>13.1f}{at[0]:>8.1f}{at[1]:>8.1f}{0:>9}", flush=True
+                f"{count:>7}{size:>9}{waits[-1]:>13.1f}{at[0]:>8.1f}{at[1]:>8.1f}{created_s:>11.1f}",
+                flush=True,
             )
+
+
+async def pending(options: Any) -> None:
+    """The third table."""
+    began = time.monotonic()
+    async with cluster(
+        nodes=1, node_cpu="1m", shards=options.shards, pods=options.pending, shapes=100
+    ) as here:
+        while True:
+            page = Reading([await here.roles.dispatcher_page()])
+            parked = dict(page.by_label("scheduler_pending_pods", "queue")).get("unschedulable", 0)
+            if parked >= options.pending or time.monotonic() - began > PATIENCE_S:
+                break
+            await asyncio.sleep(0.5)
+        cpu_s, mib = here.dispatcher()
+        print(
+            f"{options.pending:,} pending pods of 100 shapes that fit nowhere, {parked:,} parked: "
+            f"dispatcher {mib:.0f} MiB (goal 500), {cpu_s:.1f} s of CPU, "
+            f"{await here.attempts():.0f} decisions"
+        )
 
 
 async def measure(options: Any) -> int:
@@ -267,6 +295,8 @@ async def measure(options: Any) -> int:
     if options.stream:
         await streams(options)
     await gangs(options)
+    if options.pending:
+        await pending(options)
     return 0
 
 
@@ -282,6 +312,7 @@ def run(args: list[str]) -> int:
     parser.add_argument("--gang-nodes", type=int, default=5_000)
     parser.add_argument("--small-gangs", type=int, default=1_000, help="of 8")
     parser.add_argument("--large-gangs", type=int, default=10, help="of 512")
+    parser.add_argument("--pending", type=int, default=100_000, help="pods that fit nowhere")
     return uvloop.run(measure(parser.parse_args(args)))
 
 
