@@ -50,9 +50,9 @@ class Budgets:
             self._cluster.object_seen(BUDGET, key, None)
             self._publish_keys()
 
-    def covers(self, shape: Shape) -> bool:
-        """Whether some budget covers pods of a shape."""
-        return any(row.covers(shape) for row in self._rows.values())
+    def over(self, shape: Shape) -> int:
+        """How many budgets cover pods of a shape."""
+        return sum(row.covers(shape) for row in self._rows.values())
 
     def charge(self, uid: str, shape: Shape) -> None:
         """A pod will be asked to go."""

@@ -2,8 +2,8 @@
 
 A few claims at a time, each from its first write to its outcome; immediately before every write the
 Lease is asked. Victims whose leaving violates a disruption budget are deleted, as kube-scheduler
-does (preemptionPDB: upstream); all others are evicted through the Eviction API, so that the API
-server holds their budgets at the moment of truth.
+does (preemptionPDB: upstream), and so are those under several budgets, whom the Eviction API does
+not take; all others are evicted, so that the API server holds their budgets at the moment of truth.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Evictor:
 
     async def _evict(self, claim: Claim, victim: Leaving) -> str:
         """Ask one victim to go; '' if it goes, or is gone."""
-        if victim.violating:
+        if victim.deleted:
             await self._try(self._mark(claim, victim))
             options = {"preconditions": {"uid": victim.uid}}
             path = pod_path(victim.namespace, victim.name)
@@ -190,7 +190,7 @@ class Evictor:
         if not answer.ok:
             return f"{victim.namespace}/{victim.name} is not evicted: {answer.status} {answer.text}"
         self._machine.preemptions.asked(victim)
-        if not victim.violating:
+        if not victim.deleted:
             await self._try(self._mark(claim, victim))
         self._tell(claim, victim)
         return ""

@@ -56,8 +56,9 @@ class Leaving:
     uid: str
     namespace: str
     name: str
-    violating: bool
-    """Its leaving violates a disruption budget."""
+    deleted: bool
+    """It is deleted and not evicted: its leaving violates a disruption budget, or more than one
+    covers it, and then the API server refuses every eviction."""
     guarded: bool = False
     """A budget covers it, so the API server may refuse that it goes."""
 
@@ -147,9 +148,10 @@ class Preemptions:
             facts = cluster.facts[uid]
             if facts.flags & LEAVING and not self._listed(uid):
                 self.asked_to_go.add(uid)  # somebody else has begun to delete it
-            violating = uid in needed.violating
-            guarded = not violating and self._budgets.covers(pod.shape)
-            victims.append(Leaving(uid, facts.namespace, facts.name, violating, guarded))
+            over = self._budgets.over(pod.shape)
+            deleted = uid in needed.violating or over > 1
+            guarded = not deleted and over == 1
+            victims.append(Leaving(uid, facts.namespace, facts.name, deleted, guarded))
             cluster.mark(uid, flags=facts.flags | DOOMED)
             self._budgets.charge(uid, pod.shape)
         cluster.nominate(member.uid, node=name, shape=shape)

@@ -75,12 +75,18 @@ def select_victims(
     strict: bool = False,
 ) -> Victims | Status:
     """The fewest, least important pods whose leaving lets the shape fit on a row; a status if no
-    leaving does. ``strict``: nobody leaves who would violate a budget."""
+    leaving does. ``strict``: nobody leaves who would violate a budget, or is under several, as the
+    Eviction API takes no such pods."""
     lower = sorted(_lower(shape, row, snapshot), key=lambda pod: pod.importance)
     if not lower:
         return NOBODY
     if strict and budgets:
         protected = violations(lower, budgets)
+        protected.update(
+            pod.record.uid
+            for pod in lower
+            if sum(budget.covers(pod.shape) for budget in budgets) > 1
+        )
         if protected:
             return _select_unprotected(
                 filters, shape, row, snapshot=snapshot, budgets=budgets, protected=protected

@@ -36,9 +36,11 @@ def pod(cpu: int = 1000, *, priority: int = 0, app: str = "web") -> Shape:
     return shape_of(cpu, priority=priority, labels=(("app", app),), label_keys=("app",))
 
 
-def pdb(app: str, allowed: int, *, disrupted: tuple[str, ...] = ()) -> PodDisruptionBudget:
+def pdb(
+    app: str, allowed: int, *, disrupted: tuple[str, ...] = (), name: str = ""
+) -> PodDisruptionBudget:
     return PodDisruptionBudget(
-        ObjectMeta(name=app, namespace="default"),
+        ObjectMeta(name=name or app, namespace="default"),
         BudgetSpec(RawSelector({"app": app})),
         BudgetStatus(allowed, dict.fromkeys(disrupted)),
     )
@@ -111,7 +113,7 @@ class Preempting(World):
             self.machine.preemptions.done(claim)
         asked = []
         for victim in victims:
-            if refuse and not victim.violating:
+            if refuse and not victim.deleted:
                 continue
             asked.append(victim.uid)
             if self.api.pods.get(victim.name) is not None:
@@ -217,9 +219,9 @@ def test_two_units_never_spend_one_disruption(world: Preempting) -> None:
     world.round()
     assert world.preempt(first).kind is VerdictKind.NOMINATED
     claim = world.claim(first)
-    assert [victim.violating for victim in claim.victims] == [False]
+    assert [victim.deleted for victim in claim.victims] == [False]
     assert world.preempt(second).kind is VerdictKind.NOMINATED
-    assert [victim.violating for victim in world.claim(second).victims] == [True]
+    assert [victim.deleted for victim in world.claim(second).victims] == [True]
     # The API server has counted the first, and says so: the charge is its own from then on.
     world.carry_out(claim)
     gone = next(g for g in guarded if g.uid == claim.victims[0].uid)
@@ -248,6 +250,20 @@ def test_those_that_may_be_refused_are_asked_first(world: Preempting) -> None:
     then = world.machine.preemptions.next_victims(claim)
     assert then is not None
     assert [victim.uid for victim in then] == [plain.uid]
+
+
+def test_a_pod_under_two_budgets_is_deleted(world: Preempting) -> None:
+    world.machine.budgets.seen(pdb("db", 1))
+    world.machine.budgets.seen(pdb("db", 1, name="other"))
+    world.round()
+    world.runs("victim", pod(2000, app="db"), "n1")
+    high = world.api.create("high", pod(2000, priority=10))
+    world.preempt(high)
+    (victim,) = world.claim(high).victims
+    assert victim.deleted
+    assert not victim.guarded
+    rows = budgets(world.follower.objects(BUDGET))
+    assert [row.allowed for row in rows] == [0, 0], "both are spent"
 
 
 def test_room_that_comes_free_spares_the_victims(world: Preempting) -> None:

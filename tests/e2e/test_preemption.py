@@ -100,6 +100,19 @@ async def test_a_pod_guarded_by_a_budget_stays_and_the_other_goes(api: Api, tmp_
         await stack.settle()
 
 
+async def test_a_pod_under_two_budgets_that_allow_it_goes(api: Api, tmp_path: Path) -> None:
+    """The Eviction API would not take it."""
+    await api.create_node("n-0", cpu="1")
+    await running(api, "victim", node="n-0", since=1, app="db")
+    for name in ("one", "two"):
+        await budget(api, name, app="db", allowed=1)
+    async with Stack(tmp_path, api.plane.kubeconfig) as stack:
+        await preemptor(api, "p")
+        await bound(api, "p")
+        assert await names(api) == {"p"}
+        await stack.settle()
+
+
 async def test_a_victim_with_grace_is_marked_and_waited_for_and_nobody_takes_its_room(
     api: Api, tmp_path: Path
 ) -> None:

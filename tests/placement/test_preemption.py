@@ -88,9 +88,12 @@ class World:
     def leave(self, uid: str, shape: Shape, node: int) -> None:
         self.delta.add_pod(shape_id=self.number(shape), node_id=node + 1, uid=uid, sign=-1)
 
-    def budget(self, app: str, allowed: int, *, disrupted: tuple[str, ...] = ()) -> None:
+    def budget(
+        self, app: str, allowed: int, *, disrupted: tuple[str, ...] = (), name: str = ""
+    ) -> None:
         row = BudgetRow("default", (Requirement("app", "In", (app,)),), allowed, disrupted)
-        self.delta.objects.append(ObjectRow(BUDGET, f"default/{app}", payload=encode_budget(row)))
+        key = f"default/{name or app}"
+        self.delta.objects.append(ObjectRow(BUDGET, key, payload=encode_budget(row)))
 
     def nominate(self, uid: str, shape: Shape, node: str) -> None:
         payload = encode_nomination(NominationRow(node, self.number(shape)))
@@ -335,6 +338,17 @@ def test_strict_budgets_are_never_violated_and_the_message_says_so():
         "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, "
         "1 node(s) whose pods are protected by a disruption budget."
     )
+
+
+def test_strict_budgets_protect_who_is_under_several():
+    for strict in (False, True):
+        world = World(nodes=1, cpu=2000, strict=strict)
+        world.bind("guarded", pod(2000, app="a"), 0)
+        world.budget("a", 1)
+        world.budget("a", 1, name="other")
+        world.flush()
+        found = world.post_filter(pod(2000, priority=9))
+        assert found.victims == (() if strict else ("guarded",))
 
 
 def test_who_may_not_preempt_is_told_so():
