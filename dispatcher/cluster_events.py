@@ -145,7 +145,7 @@ class EventSource:
         if item.removed:
             self._groups.pop(item.key, None)
         else:
-            self._groups[item.key] = _decoded(item, decode_group)
+            self._groups[item.key] = decoded(item, decode_group)
 
     def _nomination_events(
         self, item: ObjectRow, *, placed: Sequence[str]
@@ -154,7 +154,7 @@ class EventSource:
         placed in the same step."""
         before = self._nominated.pop(item.key, None)
         if not item.removed:
-            self._nominated[item.key] = _decoded(item, decode_nomination).shape_id
+            self._nominated[item.key] = decoded(item, decode_nomination).shape_id
         if before is not None and item.key not in placed:
             yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(before))
 
@@ -189,13 +189,18 @@ class EventSource:
         self._allocated.discard(item.key)
         if item.removed:
             return had
-        allocated = _decoded(item, decode_claim).allocation is not None
+        allocated = decoded(item, decode_claim).allocation is not None
         if allocated:
             self._allocated.add(item.key)
         return had and not allocated
 
 
-def _decoded(item: ObjectRow, decode: Callable[[bytes], Row]) -> Row:
+def decoded(item: ObjectRow, decode: Callable[[bytes], Row]) -> Row:
+    """What an object of the log says.
+
+    Raises:
+        WireError: its payload is something else.
+    """
     try:
         return decode(item.payload)
     except msgspec.MsgspecError as error:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import logging
 import random
 
-import msgspec
-
-from dispatcher.cluster_events import EventSource
+from dispatcher.cluster_events import EventSource, decoded
 from dispatcher.core import Core
 from stretto.model.unit import Version
 from stretto.placement.events import ANYTHING
@@ -20,23 +18,9 @@ from stretto.rpc.errors import RpcError, WireError
 from stretto.rpc.messages import FollowKind, FollowMessage, FollowRequest
 from stretto.rpc.security import Security
 from stretto.rpc.services import FOLLOW
-from stretto.snapshot.delta import LABEL_KEYS
+from stretto.snapshot.delta import LABEL_KEYS, decode_label_keys
 
 log = logging.getLogger(__name__)
-
-_keys = msgspec.msgpack.Decoder(tuple[str, ...])
-
-
-def read_label_keys(payload: bytes) -> tuple[str, ...]:
-    """The keys of a "LabelKeys" object.
-
-    Raises:
-        WireError: the payload is something else.
-    """
-    try:
-        return _keys.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise WireError(f"ObjectRow.payload of LabelKeys: {error}") from None
 
 
 class FollowClient:
@@ -83,7 +67,7 @@ class FollowClient:
             return
         for row in delta.objects:
             if row.kind == LABEL_KEYS:
-                self._label_keys = () if row.removed else read_label_keys(row.payload)
+                self._label_keys = () if row.removed else decoded(row, decode_label_keys)
         if message.kind in (FollowKind.FULL_CHUNK, FollowKind.FULL_END):
             self._source.learn(delta)
         if message.kind is FollowKind.FULL_CHUNK:

@@ -342,11 +342,6 @@ class Queue:
                 self._statistics.leftover_flushes += 1
             self._wake(forgotten, event=TIMEOUT, now=now)
 
-    def next_deadline(self) -> float | None:
-        """Monotonic time at which :meth:`tick` has something to do, if it is known."""
-        ends = [heap[0][0] for heap in (self._pod_backoff, self._shape_backoff) if heap]
-        return min(ends) if ends else None
-
     # ---------------------------------------------------------------------------------- transitions
 
     def _open(self, shape: ShapeRecord) -> None:

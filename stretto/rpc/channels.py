@@ -20,19 +20,9 @@ import grpc.aio
 
 from stretto.config.addresses import split_address
 from stretto.rpc.errors import NotLeader, PeerGone, RpcError, WireError
-from stretto.rpc.messages import (
-    FollowMessage,
-    FollowRequest,
-    FromShard,
-    OutcomeBatch,
-    OutcomeRequest,
-    ProposalBatch,
-    ToShard,
-    VerdictBatch,
-)
 from stretto.rpc.security import Security
 from stretto.rpc.servers import COMMON_OPTIONS
-from stretto.rpc.services import FOLLOW, OUTCOMES, PROPOSE, WORK, Service
+from stretto.rpc.services import Service
 
 logger = logging.getLogger(__name__)
 Out = TypeVar("Out")
@@ -333,29 +323,3 @@ async def _first_to_greet(
             if isinstance(error, NotLeader) or not isinstance(problem, NotLeader):
                 problem = error
     raise problem
-
-
-async def open_work(channel: grpc.aio.Channel, first: FromShard) -> Stream[FromShard, ToShard]:
-    """Work at one address; shards use :class:`Dialer`."""
-    return await open_stream(WORK, channel, first)
-
-
-async def open_follow(
-    channel: grpc.aio.Channel, first: FollowRequest
-) -> Stream[FollowRequest, FollowMessage]:
-    """Follow at one address."""
-    return await open_stream(FOLLOW, channel, first)
-
-
-async def open_propose(
-    channel: grpc.aio.Channel, first: ProposalBatch
-) -> Stream[ProposalBatch, VerdictBatch]:
-    """Propose at one address."""
-    return await open_stream(PROPOSE, channel, first)
-
-
-async def open_outcomes(
-    channel: grpc.aio.Channel, first: OutcomeRequest
-) -> Stream[OutcomeRequest, OutcomeBatch]:
-    """Outcomes at one address."""
-    return await open_stream(OUTCOMES, channel, first)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import pathlib
 import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -72,6 +71,3 @@ class AuditLog:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-NoteAct = Callable[[AuditRecord], None]

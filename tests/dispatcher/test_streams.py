@@ -171,7 +171,7 @@ async def test_a_parked_pod_is_woken_by_the_log_and_told_the_version_to_reach() 
             Diagnosis("0/1 nodes are available", (), 1),
         )
         await stream.send(FromShard(unplaceable=[answer]))
-        await until(lambda: here.machine.queue.next_deadline() is None and here.place("a") == 1)
+        await until(lambda: here.place("a") is Place.WAITING)
         freed = Delta(epoch=BINDER, sequence=9)
         freed.shapes = [(1, Shape(profile="stretto", namespace="default"))]
         freed.pod_sign, freed.pod_shape, freed.pod_node, freed.pod_uid = [-1], [1], [1], ["x"]

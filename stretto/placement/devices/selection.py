@@ -9,7 +9,6 @@ from stretto.placement.devices.inventory import Device
 
 _REMEMBERED = 1 << 18
 """Answers that are kept: some 30 MB."""
-_INCOMPLETE = "CEL expression empty (unsupported selector type?)"
 
 
 class SelectionError(ValueError):
