@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from binder.bindings import Binding, Stage
+from binder.commit import Reservation
 from binder.device_writer import DeviceWriter
 from binder.machine import Machine
 from binder.prebind import Answer, ClaimWrite, Phase, Prebind, Step, Write
@@ -29,12 +30,24 @@ from stretto.model.volumes import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
+from stretto.placement.devices.plan import NO_DEVICES
+from stretto.placement.kernel import Kernel
+from stretto.placement.volume_plan import NO_VOLUMES
 
 logger = logging.getLogger(__name__)
 
 WRITES_IN_FLIGHT = 16
 TICK_S = 1.0
 RELEASE_TRIES = 30
+
+
+def limit_s(reservation: Reservation, kernel: Kernel) -> float:
+    """How long the claims of a pod may take to be bound, by its profile."""
+    return kernel.bind_timeout_s(
+        reservation.shape.profile,
+        volumes=reservation.volumes != NO_VOLUMES,
+        devices=reservation.devices != NO_DEVICES,
+    )
 
 
 class PreBinder:
@@ -50,7 +63,7 @@ class PreBinder:
         changed: Callable[[], None],
         bind: Callable[[Binding], None],
         resolve: Callable[[Binding], None],
-        timeout_s: Callable[[str], float],
+        timeout_s: Callable[[Reservation], float],
     ) -> None:
         self._machine = machine
         self._client = client
@@ -72,7 +85,7 @@ class PreBinder:
 
     def put(self, binding: Binding) -> None:
         """A pod in PREBIND was reserved."""
-        limit = self._timeout_s(binding.reservation.shape.profile)
+        limit = self._timeout_s(binding.reservation)
         deadline_s = time.monotonic() + limit
         self._machine.prebinds.begin(binding, deadline_s=deadline_s)
         self._wake.set()

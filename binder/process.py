@@ -23,7 +23,7 @@ from binder.evictor import Evictor
 from binder.executor import Executor
 from binder.extender_binds import ExtenderBinds
 from binder.machine import Machine
-from binder.prebinder import PreBinder
+from binder.prebinder import PreBinder, limit_s
 from binder.publisher import Publisher
 from binder.recovery import Opening, Repair
 from binder.server import BinderServer, Parts
@@ -246,7 +246,7 @@ class BinderProcess:
             changed=commits.changed,
             bind=executor.put,
             resolve=lambda binding: executor.put(binding, binding.withdraw()),
-            timeout_s=machine.kernel.bind_timeout_s,
+            timeout_s=lambda reservation: limit_s(reservation, machine.kernel),
         )
 
     async def _open(self, parts: Parts, watches: Watches, tenure: Tenure) -> None:

@@ -15,13 +15,14 @@ import numpy as np
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause, Diagnosis
 from stretto.placement.batch import place_batch
-from stretto.placement.claim_args import VolumeArgs
+from stretto.placement.claim_args import DeviceArgs, VolumeArgs
 from stretto.placement.compiled import CompiledShape, Counters
 from stretto.placement.devices.plan import NO_DEVICES, DevicePlan, device_plan
 from stretto.placement.evaluation import Evaluation, diagnose, evaluate
 from stretto.placement.framework import Bools, Plugin, Status, View
 from stretto.placement.named import best_of
 from stretto.placement.nominated import leave_claimed
+from stretto.placement.plugins.dynamic_resources import DynamicResources
 from stretto.placement.plugins.volume_binding import VolumeBinding
 from stretto.placement.plugins.volume_limits import taken_on
 from stretto.placement.postfilter import PostFilterResult
@@ -137,13 +138,18 @@ class Kernel:
             placement.spares += one.spares
         return placement
 
-    def bind_timeout_s(self, profile: str) -> float:
-        """How long the claims of a pod of this schedulerName may take to be bound."""
+    def bind_timeout_s(self, profile: str, *, volumes: bool = True, devices: bool = False) -> float:
+        """How long the claims (to volumes, to devices, or one after the other) of a pod of this
+        schedulerName may take to be bound."""
         found = self._profiles.get(profile)
+        to_volumes: float = VolumeArgs().bind_timeout_s
+        to_devices = DeviceArgs().binding_timeout_s
         for plugin in () if found is None else found.filters:
             if isinstance(plugin, VolumeBinding):
-                return plugin.args.bind_timeout_s
-        return VolumeArgs().bind_timeout_s
+                to_volumes = plugin.args.bind_timeout_s
+            elif isinstance(plugin, DynamicResources):
+                to_devices = plugin.args.binding_timeout_s
+        return to_volumes * volumes + to_devices * devices
 
     def volume_plan(self, shape: Shape, row: int) -> VolumePlan:
         """What is done to the claims of a pod on a row that it fits, before it is counted."""

@@ -249,6 +249,6 @@ def _plugins(arguments: Arguments, *, gates: Gates) -> dict[str, Plugin]:
         BalancedAllocation(arguments.balanced), ImageLocality(),
         PodTopologySpread(arguments.spread, gates), InterPodAffinity(arguments.interpod),
         VolumeRestrictions(), NodeVolumeLimits(), VolumeBinding(arguments.volumes), VolumeZone(),
-        DynamicResources(), NodeDeclaredFeatures(),
+        DynamicResources(arguments.devices), NodeDeclaredFeatures(),
     ]  # fmt: skip
     return {plugin.name: plugin for plugin in plugins}

@@ -126,9 +126,10 @@ class Allocator:
         self._shares: dict[DeviceId, list[Mapping[str, str]]] = {}
         self._found: list[list[Chosen]] = [[] for _ in claims]
         self._steps = MAX_STEPS
-        self._by_name = False
-        """A request for all devices under a constraint fails the attempt at the first device in
-        the way, so that equal devices do not stand for each other: which comes first matters."""
+        self._by_name = (0, 0)
+        """(claim, request) before which equal devices do not stand for each other: a request for
+        all devices under a constraint fails the attempt at the first in the way, whichever it
+        is."""
 
     def allocate(self, *, steps: int = MAX_STEPS) -> list[list[Chosen]] | None:
         """Devices for each claim, in order; None: they cannot all be met here.
@@ -175,8 +176,10 @@ class Allocator:
             least += fewest
             forms.append(made)
         self._forms.append(forms)
-        if claim.constraints and any(f.everything is not None for made in forms for f in made):
-            self._by_name = True
+        if claim.constraints:
+            for index, made in enumerate(forms):
+                if any(form.everything is not None for form in made):
+                    self._by_name = number, index
         self._watches.append([Watch(constraint) for constraint in claim.constraints])
         return least
 
@@ -255,15 +258,16 @@ class Allocator:
             raise _TooManyError
         if everything is not None:
             return self._attempt(form, claim, request, index, everything[index], start, must=True)
+        alike = (claim, request) >= self._by_name
         failed: set[object] = set()
         for device, after in self._candidates(start):
-            if failed and not self._by_name and self._kind(device) in failed:
+            if failed and self._kind(device) in failed:
                 continue
             if not self._candidate(form, claim, device):
                 continue
             if self._attempt(form, claim, request, index, device, after, must=False):
                 return True
-            if not self._by_name:
+            if alike:
                 failed.add(self._kind(device))
         return False
 

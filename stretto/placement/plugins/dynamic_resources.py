@@ -12,6 +12,7 @@ import numpy as np
 from stretto.model.devices import CLASS, ClaimRow, Request
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause
+from stretto.placement.claim_args import DeviceArgs
 from stretto.placement.devices.allocator import CLAIM_MARK, Wanted
 from stretto.placement.devices.claimed import (
     Plan,
@@ -287,6 +288,9 @@ class DynamicResources(Plugin):
     static = False
     kinds = frozenset({CLASS})
     silent_kinds = frozenset({CLASS})
+
+    def __init__(self, args: DeviceArgs) -> None:
+        self.args = args
 
     def has_prefilter(self, shape: Shape) -> bool:
         """Pods with claims."""
