@@ -110,15 +110,13 @@ class Intake:
     def _shape_of(self, seen: PodSeen) -> ShapeRecord:
         if seen.shape is None:
             return self._shapes.refused(seen.refusal)
-        return self._shapes.intern(seen.shape)
+        return self._shapes.projected(seen.shape, seen.labels)
 
     def _new(self, seen: PodSeen, now: float) -> None:
         shape = self._shape_of(seen)
         self._shapes.hold(shape)
         record = PodRecord(seen=seen, shape=shape, now=now)
         self._pods.insert(record)
-        if seen.shape is not None and seen.shape.label_keys != self._shapes.label_keys:
-            self._reshape(record, self._shapes.project(record), now)
         if seen.group:
             self._groups.join(record, seen.group)
         if seen.gated:
@@ -140,9 +138,9 @@ class Intake:
         record.labels = seen.labels
         record.document = seen.document
         self._groups.join(record, seen.group)
-        self._reshape(record, self._shape_of(seen), now)
-        if seen.shape is not None:
-            self._reshape(record, self._shapes.project(record), now)
+        shape = self._shape_of(seen)
+        if shape is not self._shapes.own_of(record.shape):  # else a lead stays in its group's line
+            self._reshape(record, shape, now)
         if record.place is Place.GATED and not seen.gated:
             record.first_queued = now
             self.enqueue(record, event="UnscheduledPodUpdate", now=now)

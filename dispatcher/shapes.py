@@ -272,10 +272,14 @@ class ShapeTable:
         shape = record.shape.shape
         if shape is None or shape.label_keys == self.label_keys:
             return record.shape
-        labels = projected(record.labels, self.label_keys)
-        return self.intern(
-            msgspec.structs.replace(shape, labels=labels, label_keys=self.label_keys)
-        )
+        return self.projected(shape, record.labels)
+
+    def projected(self, shape: Shape, labels: tuple[tuple[str, str], ...]) -> ShapeRecord:
+        """The record of a shape for a pod with these labels under the current label keys."""
+        if shape.label_keys != self.label_keys:
+            labels = projected(labels, self.label_keys)
+            shape = msgspec.structs.replace(shape, labels=labels, label_keys=self.label_keys)
+        return self.intern(shape)
 
     def validate(self, records: Iterable[PodRecord], *, held: Mapping[int, int]) -> None:
         """Check counts and lines against all records, and what groups ``held`` besides."""

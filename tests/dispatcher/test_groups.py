@@ -61,6 +61,21 @@ def test_a_gang_is_one_unit_of_members_of_different_shapes() -> None:
     assert brain.units() == []
 
 
+def test_a_status_that_changes_costs_a_gang_no_decision_and_no_turn() -> None:
+    brain = gang()
+    assert brain.units() == ["m0"]
+    brain.pod("m0", shape(1), group=GROUP)
+    brain.unplaceable("m0", at=5)
+    assert brain.units() == [], "the answer is about what is still so"
+    assert brain.state("m0") is State.UNSCHEDULABLE
+    brain.event(at=6)
+    brain.wait(1)
+    known(brain, GroupRow(min_count=1), key="default/later")
+    brain.pod("later", shape(9), group="default/later")
+    brain.pod("m0", shape(1), group=GROUP)
+    assert brain.units() == ["m0", "later"], "it keeps its place in line"
+
+
 def test_a_parked_gang_hears_of_what_helps_any_member() -> None:
     """Its lead asks for a cpu, another for a card, which a node has just begun to offer."""
     brain = Brain()
