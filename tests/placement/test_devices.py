@@ -115,6 +115,23 @@ def test_the_first_devices_in_order_are_taken_and_a_taken_one_is_not():
     assert cluster.chosen("two") == [["r=a", "r=b"]]
 
 
+def test_a_tentative_pod_of_a_node_that_was_replaced_holds_no_shared_device():
+    cluster = Cluster(nodes=2)
+    cluster.pool(device("a"), node="", pool="shared", where=NodeChoice("", all_nodes=True))
+    cluster.claim("one", wants())
+    cluster.claim("two", wants())
+    cluster.snapshot.add_pod(using("one"), 0)
+    assert cluster.chosen("two", row=1) is None
+    cluster.apply(removed_nodes=[1])
+    fresh = NodeRow("fresh", "uid-9", allocatable=(("cpu", 8000), ("pods", 9)))
+    cluster.apply(nodes=[NodeChange(9, fresh)])
+    assert cluster.snapshot.row_of(9) == 0, "it has the row of the one that left"
+    assert cluster.chosen("two", row=0) == [["r=a"]]
+    cluster.snapshot.add_pod(using("two"), 0)
+    cluster.snapshot.remove_pod(using("two"), 0)
+    assert cluster.chosen("one", row=1) == [["r=a"]]
+
+
 def test_all_devices_under_a_constraint_fail_the_attempt_whichever_equal_device_was_tried_first():
     cluster = Cluster()
     cluster.pool(device("a", model="x"), device("b", model="x"))

@@ -137,15 +137,19 @@ class DeviceWorld:
         changed = log.since(self._nodes_seen) if self._nodes_seen >= 0 else None
         self._nodes_seen = log.stamp
         self.version += 1
+        self._forget_gone()
         if changed is None:
             self._forget_views()
             return
         for row in changed:
             self._forget_view(row)
-            if not self.snapshot.live.item(row):
-                for key in [key for key in self._tentative if key[1] == row]:
-                    for choice in self._tentative.pop(key):
-                        self._count(choice, -1)
+
+    def _forget_gone(self) -> None:
+        """Tentative pods of nodes that have left hold nothing."""
+        gone = [key for key in self._tentative if self.snapshot.row_of(key[1]) is None]
+        for key in gone:
+            for choice in self._tentative.pop(key):
+                self._count(choice, -1)
 
     def _sync_classes(self) -> None:
         rows = [decode_class(payload) for payload in self.snapshot.objects(CLASS).values()]
@@ -240,12 +244,13 @@ class DeviceWorld:
 
     def assume(self, shape: Shape, row: int, choice: list[tuple[str, Allocation]]) -> None:
         """A tentative pod on a row gets these devices."""
-        self._tentative.setdefault((shape.digest, row), []).append(choice)
+        node_id = int(self.snapshot.node_id[row])  # the row may be another node's later
+        self._tentative.setdefault((shape.digest, node_id), []).append(choice)
         self._count(choice, 1)
 
     def forget(self, shape: Shape, row: int) -> None:
         """Undo one :meth:`assume`; nothing if the node went away meanwhile."""
-        key = shape.digest, row
+        key = shape.digest, int(self.snapshot.node_id[row])
         choices = self._tentative.get(key)
         if choices:
             self._count(choices.pop(), -1)
