@@ -32,6 +32,7 @@ from bench.pipeline import Options, simulator
 from bench.roles import Roles
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
+from stretto.model.errors import OperatorError
 from stretto.workload.exposition import Reading
 from stretto.workload.processes import process_use
 
@@ -136,7 +137,11 @@ class Cluster:
         deadline = time.monotonic() + PATIENCE_S
         while missing:
             missing -= self.watch.bound_s.keys()
-            assert time.monotonic() < deadline, f"{len(missing)} were not bound in {PATIENCE_S} s"
+            if time.monotonic() > deadline:
+                raise OperatorError(
+                    f"{len(missing)} pods were not bound in {PATIENCE_S:g} s; the ends of the "
+                    f"logs:\n{self.roles.last_words()}"
+                )
             await asyncio.sleep(0.02)
 
     def dispatcher(self) -> tuple[float, float]:
