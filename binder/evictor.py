@@ -37,7 +37,7 @@ BUDGET_RETRY_S = 2.0
 BUDGET_PATIENCE_S = 60.0
 """How long a claim waits for a budget that another disruption has spent (reliability §2.8)."""
 LATER = "later"
-"""Some victims were refused: the claim waits, without a worker."""
+"""Victims were refused, or others ask them: the claim waits, without a worker."""
 UNKNOWN_TRIES = 20
 """Answers that prove nothing, in a row, before a claim is taken back."""
 
@@ -160,7 +160,7 @@ class Evictor:
             if victims is None:
                 return "the pod would not fit any more, even without the victims"
             if not victims:
-                return None
+                return LATER if claim.waits else None
             problems = await asyncio.gather(*(self._evict(claim, each) for each in victims))
             problem = next((text for text in problems if text), None)
             self._changed()

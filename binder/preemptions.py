@@ -82,6 +82,8 @@ class Claim:
     stage: ClaimStage = ClaimStage.NOMINATING
     withdrawn: bool = False
     """The pod is gone or no longer ours: nobody else has to go for it."""
+    waits: bool = False
+    """Some of its victims are for an earlier claim to ask, which has not asked them yet."""
 
     @property
     def member(self) -> Member:
@@ -171,8 +173,8 @@ class Preemptions:
             claim.stage = ClaimStage.EVICTING
 
     def next_victims(self, claim: Claim) -> list[Leaving] | None:
-        """Whom to ask to go now; an empty list: nobody any more; None: the claim does not hold, and
-        nobody may be asked.
+        """Whom to ask to go now; an empty list: nobody any more, or (``claim.waits``) it is for an
+        earlier claim to ask them; None: the claim does not hold, and nobody may be asked.
 
         Asked again before each round of evictions: room may have come free, and then nobody else
         has to go; or it may have been taken by a unit of more priority. Those that the API server
@@ -193,11 +195,11 @@ class Preemptions:
         left = [
             victim
             for victim in claim.victims
-            if victim.uid in needed
-            and victim.uid not in self.asked_to_go
-            and self._wanted(victim.uid) is claim  # else it is for an earlier claim to ask
+            if victim.uid in needed and victim.uid not in self.asked_to_go
         ]
-        return [victim for victim in left if victim.guarded] or left
+        own = [victim for victim in left if self._wanted(victim.uid) is claim]
+        claim.waits = len(own) < len(left)
+        return [victim for victim in own if victim.guarded] or own
 
     def _wanted(self, uid: str) -> Claim | None:
         """The first claim that wants a pod to go."""

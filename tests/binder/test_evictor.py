@@ -28,8 +28,11 @@ class Answers:
         self.evictions = list(evictions)
         self.read = read
         self.asked: list[str] = []
+        self.bodies: list[object] = []
+        """Of the nomination and of deletions."""
 
     async def patch_pod_status(self, namespace: str, name: str, body: object) -> Response:
+        self.bodies.append(body)
         return Response(200, json.dumps({"metadata": {"resourceVersion": "99"}}).encode())
 
     async def patch(self, path: str, body: object) -> Response:
@@ -37,6 +40,10 @@ class Answers:
 
     async def get_pod(self, namespace: str, name: str) -> Response:
         return self.read
+
+    async def delete(self, path: str, body: object) -> Response:
+        self.bodies.append(body)
+        return OK
 
     async def evict(self, namespace: str, name: str, *, uid: str) -> Response:
         self.asked.append(uid)
@@ -63,9 +70,9 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(binder.evictor, name, 0.0)
 
 
-def claimed(world: Preempting) -> tuple[Claim, str]:
+def claimed(world: Preempting, *, app: str = "web") -> tuple[Claim, str]:
     """A claim, and its victim's uid."""
-    victim = world.runs("victim", pod(2000), "n1")
+    victim = world.runs("victim", pod(2000, app=app), "n1")
     high = world.api.create("high", pod(2000, priority=10))
     world.preempt(high)
     return world.claim(high), victim.uid
@@ -84,6 +91,21 @@ async def carry_out(world: Preempting, claim: Claim, client: Answers) -> None:
     await asyncio.wait_for(over.wait(), 30)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_is_written_names_version_and_uid(world: Preempting) -> None:
+    claim, uid = claimed(world, app="db")  # its budget is spent: it is deleted
+    member, version = claim.member, claim.resource_version
+    client = Answers(SPENT, read=read(uid))
+    await carry_out(world, claim, client)
+    assert client.asked == []
+    assert client.bodies == [
+        {
+            "metadata": {"uid": member.uid, "resourceVersion": str(version)},
+            "status": {"nominatedNodeName": claim.node_name},
+        },
+        {"preconditions": {"uid": uid}},
+    ]
 
 
 async def test_a_conflict_about_the_same_pod_means_nothing(world: Preempting) -> None:

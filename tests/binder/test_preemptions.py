@@ -109,7 +109,7 @@ class Preempting(World):
             cause = Cause.POD_GONE if claim.withdrawn else Cause.VICTIMS
             self.machine.preemptions.failed(claim, cause, "")
             return []
-        if not victims:
+        if not victims and not claim.waits:
             self.machine.preemptions.done(claim)
         asked = []
         for victim in victims:
@@ -266,6 +266,26 @@ def test_a_pod_under_two_budgets_is_deleted(world: Preempting) -> None:
     assert [row.allowed for row in rows] == [0, 0], "both are spent"
 
 
+def test_a_claim_waits_for_the_victims_of_an_earlier_one_and_asks_them_if_that_ends(
+    world: Preempting,
+) -> None:
+    victim = world.runs("victim", pod(2000), "n1")
+    first = world.api.create("first", pod(2000, priority=5))
+    urgent = world.api.create("urgent", pod(2000, priority=10))
+    for made in (first, urgent):
+        world.preempt(made)
+        world.write_nomination(world.claim(made))
+    claim = world.claim(urgent)
+    assert world.evict(claim) == [], "it is for the first claim to ask"
+    assert claim.stage is ClaimStage.EVICTING
+    assert world.evict(world.claim(first)) == [], "its room is the urgent pod's now"
+    assert first.uid not in world.machine.preemptions.claims
+    assert world.evict(claim) == [victim.uid]
+    assert world.evict(claim) == []
+    assert claim.stage is ClaimStage.OVER
+    world.check()
+
+
 def test_room_that_comes_free_spares_the_victims(world: Preempting) -> None:
     stays = world.runs("stays", pod(), "n1", start=1)
     victim = world.runs("victim", pod(), "n1", start=9)
@@ -397,14 +417,14 @@ class AnyOrder(RuleBasedStateMachine):
         claims = self.world.machine.preemptions.claims.values()
         return [claim for claim in claims if claim.stage is stage]
 
-    @rule()
-    def a_nomination_is_written(self) -> None:
-        for claim in self._claims(ClaimStage.NOMINATING)[:1]:
+    @rule(turn=st.integers(0, 2))
+    def a_nomination_is_written(self, turn: int) -> None:
+        for claim in self._claims(ClaimStage.NOMINATING)[turn : turn + 1]:
             self.world.write_nomination(claim)
 
-    @rule(refuse=st.booleans())
-    def victims_are_asked(self, refuse: bool) -> None:
-        for claim in self._claims(ClaimStage.EVICTING)[:1]:
+    @rule(refuse=st.booleans(), turn=st.integers(0, 2))
+    def victims_are_asked(self, refuse: bool, turn: int) -> None:
+        for claim in self._claims(ClaimStage.EVICTING)[turn : turn + 1]:
             before = dataclasses.replace(claim)
             for uid in self.world.evict(claim, refuse=refuse):
                 assert self.world.nominated[claim.member.uid] == before.node_name
@@ -469,11 +489,11 @@ class AnyOrder(RuleBasedStateMachine):
     def teardown(self) -> None:
         while self.waiting:
             self.proposals_arrive(3)
-        for _ in range(200):
+        for turn in range(200):
             if not self.world.machine.preemptions.claims:
                 break
-            self.a_nomination_is_written()
-            self.victims_are_asked(refuse=False)
+            self.a_nomination_is_written(turn=0)
+            self.victims_are_asked(refuse=False, turn=turn % 3)
         assert not self.world.machine.preemptions.claims
         told = {outcome.unit_id for outcome in self.world.outcomes()}
         won = [v for v in self.world.verdicts if v.kind is VerdictKind.NOMINATED]

@@ -29,6 +29,8 @@ OPENING = "tests/binder/test_opening.py"
 LOOP = "tests/binder/test_commit_loop.py"
 COMMITS = "tests/binder/test_commits.py"
 DEVICES = "tests/binder/test_device_claims.py"
+PREEMPTIONS = "tests/binder/test_preemptions.py"
+EVICTOR = "tests/binder/test_evictor.py"
 LEASE = "tests/kube/test_lease_rules.py"
 
 MUTANTS = (
@@ -162,5 +164,51 @@ MUTANTS = (
     Mutant(
         "give devices up that others use", "binder/device_book.py",
         "and row.reserved_for in ((), (pod,))", "", (DEVICES,),
+    ),
+    # --------------------------------------------------------------------------------- preemption
+    Mutant(
+        "make others go than were proposed", "binder/preemptions.py",
+        "if not uids <= set(proposal.victims) or not", "if not", (PREEMPTIONS,),
+    ),
+    Mutant(
+        "spend a disruption twice", "binder/preemptions.py",
+        "            self._budgets.charge(uid, pod.shape)\n", "", (PREEMPTIONS,),
+    ),
+    Mutant(
+        "evict before the nomination", "binder/preemptions.py",
+        "if claim.stage is not ClaimStage.EVICTING or claim.withdrawn:", "if claim.withdrawn:",
+        (PREEMPTIONS,),
+    ),
+    Mutant(
+        "evict for a pod that was deleted", "binder/preemptions.py",
+        "if claim.stage is not ClaimStage.EVICTING or claim.withdrawn:",
+        "if claim.stage is not ClaimStage.EVICTING:", (PREEMPTIONS,),
+    ),
+    Mutant(
+        "evict who need not go any more", "binder/preemptions.py",
+        "if victim.uid in needed and victim.uid not in", "if victim.uid not in", (PREEMPTIONS,),
+    ),
+    Mutant(
+        "ask a victim for each claim", "binder/preemptions.py",
+        "own = [victim for victim in left if self._wanted(victim.uid) is claim]", "own = left",
+        (PREEMPTIONS,),
+    ),
+    Mutant(
+        "nominate whatever the pod's version", "binder/evictor.py",
+        '"metadata": {"uid": member.uid, "resourceVersion": str(claim.resource_version)},',
+        '"metadata": {"uid": member.uid},', (EVICTOR,),
+    ),
+    Mutant(
+        "delete a victim by its name", "binder/evictor.py",
+        'options = {"preconditions": {"uid": victim.uid}}', "options = {}", (EVICTOR,),
+    ),
+    Mutant(
+        "evict a victim by its name", "stretto/kube/client.py",
+        '"deleteOptions": {"preconditions": {"uid": uid}},', "", ("tests/contract/test_pods.py",),
+    ),
+    Mutant(
+        "believe every conflict", "binder/evictor.py",
+        "answer.status == 409 and await self._is_leaving(victim)", "answer.status == 409",
+        (EVICTOR,),
     ),
 )  # fmt: skip
