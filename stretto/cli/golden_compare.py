@@ -105,8 +105,9 @@ def _scores(found: Comparison, ours: Evaluation, answer: PodAnswer) -> None:
     scores = answer.scores
     if answer.scheduler_error is not None:
         return
-    if scores is None or ours.feasible != answer.feasible:
-        found.same(bool(ours.feasible), scores is not None, plugin="scores")
+    if scores is None or ours.feasible != answer.feasible or ours.error:
+        scored = bool(ours.feasible) and not ours.error
+        found.same(scored, scores is not None, plugin="scores")
         return
     zeros = [0] * len(ours.feasible)
     for mine, theirs in ((ours.raw, scores.raw), (ours.weighted, scores.weighted)):
