@@ -18,7 +18,7 @@ from stretto.kube.config import KubeConfig
 from stretto.workload.load import LoadResult, Progress, run_load
 from stretto.workload.outcome import outcome
 from stretto.workload.processes import machine_conditions
-from stretto.workload.report import Extras, write_report
+from stretto.workload.report import Extras, make_room, write_report
 from stretto.workload.settings import LoadSettings
 
 LINE_EVERY_S = 5.0
@@ -87,6 +87,8 @@ def summary(result: LoadResult) -> str:
 
 async def load(settings: LoadSettings, *, stop: asyncio.Event) -> int:
     """Run the load and write the report; the code of :func:`stretto.workload.outcome.outcome`."""
+    if settings.report is not None:
+        make_room(settings.report)
     path = settings.kubeconfig
     config = await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
     async with KubeClient(config) as client:

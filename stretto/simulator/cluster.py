@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -65,6 +66,11 @@ class SimulatedCluster:
             self._server = await loop.create_server(
                 self.http.connection, settings.host, settings.port, backlog=1024
             )
+        except socket.gaierror as error:
+            raise SimulatorError(
+                f"the simulator cannot listen on {settings.host}: {error.strerror}; name an "
+                "address of this machine with --host"
+            ) from error
         except OSError as error:
             raise SimulatorError(
                 f"the simulator cannot listen on {settings.host} port {settings.port}: "

@@ -129,6 +129,26 @@ def _ratio(amount: float | None, pods: int) -> float | None:
     return None if amount is None or not pods else amount / pods
 
 
+def make_room(path: Path) -> None:
+    """Make the folder of a report, before a load runs for nothing.
+
+    Raises:
+        ReportError: the folder cannot be made, or the path is itself a folder.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from None
+    if path.is_dir():
+        raise _unwritable(path, "Is a directory")
+
+
+def _unwritable(path: str | Path, why: str | None) -> ReportError:
+    return ReportError(
+        f"the report cannot be written to {path}: {why}; choose another place with --report"
+    )
+
+
 def write_report(
     result: LoadResult,
     extras: Extras | None,
@@ -148,8 +168,5 @@ def write_report(
         if path_html is not None:
             path_html.write_text(page_of(data, result.bound_ms), encoding="utf-8")
     except OSError as error:
-        raise ReportError(
-            f"the report cannot be written to {error.filename}: {error.strerror}; choose another "
-            "place with --report"
-        ) from None
+        raise _unwritable(error.filename, error.strerror) from None
     return data

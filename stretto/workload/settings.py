@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stretto.config.common import check_name
+
 
 class Arrival(enum.StrEnum):
     """When pods come."""
@@ -26,7 +28,10 @@ class LoadSettings:
 
     kubeconfig: Path | None = field(
         default=None,
-        metadata={"help": "kubeconfig of the cluster; without it the usual places are tried"},
+        metadata={
+            "help": "kubeconfig of the cluster; without it the in-cluster account",
+            "env": "KUBECONFIG",
+        },
     )
     namespace: str = field(
         default="default", metadata={"help": "namespace of the pods; it must exist"}
@@ -130,6 +135,7 @@ class LoadSettings:
         return frozenset(names)
 
     def __post_init__(self) -> None:
+        check_name(self.namespace, flag="--namespace")
         for name in ("shapes", "replicas", "concurrency"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)}: take 1 or more")

@@ -36,6 +36,7 @@ REFUSED = [
     ("shard --dispatcher d", "--dispatcher 'd' is not an address"),
     ("shard --partition-count -1", "--partition-count -1: take 0 or more"),
     ("loadgen --arrival soon", "argument --arrival: invalid choice: 'soon' (choose from 'steady'"),
+    ("loadgen --namespace=A/b", "--namespace 'A/b': take lower-case letters"),
     ("loadgen --rate-from 0", "--rate-from 0: take more than 0; see `stretto loadgen --help`"),
     ("simulator --node-cpu abc", "--node-cpu 'abc': take a quantity of 0 or more, such as 32"),
     ("simulator --node-memory=-1Gi", "--node-memory '-1Gi': take a quantity of 0 or more"),

@@ -194,6 +194,11 @@ async def test_a_taken_port_is_one_clear_line() -> None:
             await run(SimulatorSettings(port=port), stop=asyncio.Event(), ready=None)
 
 
+async def test_a_host_that_is_no_address_is_one_clear_line() -> None:
+    with pytest.raises(SimulatorError, match=r"127.0.0.1.5: [A-Z].*--host"):
+        await run(SimulatorSettings(host="127.0.0.1.5"), stop=asyncio.Event(), ready=None)
+
+
 async def test_the_process_writes_a_kubeconfig_that_leads_to_it(tmp_path: Path) -> None:
     file = tmp_path / "new" / "kubeconfig"
     stop, ready = asyncio.Event(), asyncio.Event()

@@ -16,7 +16,7 @@ from stretto.workload.load import LoadResult, Progress, run_load
 from stretto.workload.manifests import node_manifest
 from stretto.workload.nodes import create_nodes
 from stretto.workload.observations import Observations
-from stretto.workload.report import Check, Extras, ReportError, write_report
+from stretto.workload.report import Check, Extras, ReportError, make_room, write_report
 from stretto.workload.schedules import schedule_of
 from stretto.workload.settings import Arrival, LoadSettings
 from stretto.workload.table import TraceError
@@ -166,6 +166,15 @@ async def test_a_report_of_nothing_is_still_a_report(tmp_path: Path) -> None:
         result = await run_load(settings(), client=client, stop=stop)
     write_report(result, None, tmp_path / "r.html", tmp_path / "r.json")
     assert result.counts.created == 0
+
+
+async def test_the_place_of_a_report_is_made_or_refused_before_the_load(tmp_path: Path) -> None:
+    make_room(tmp_path / "new" / "r.html")
+    assert (tmp_path / "new").is_dir()
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file" / "r.html"):
+        with pytest.raises(ReportError, match=f"{place}: .*choose another"):
+            make_room(place)
 
 
 @pytest.mark.parametrize(
