@@ -9,6 +9,7 @@ process refuses to start.
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +33,21 @@ class Security:
 
     @classmethod
     def of(cls, settings: RoleSettings) -> Security:
-        """What a role's flags say."""
-        return cls(
+        """What a role's flags say, for its start: the files are looked into.
+
+        Raises:
+            RpcConfigError: a file is missing, cannot be read or holds something else.
+        """
+        found = cls(
             insecure=settings.insecure,
             certificate=settings.tls_certificate,
             key=settings.tls_key,
             authority=settings.tls_authority,
         )
+        if found.tls:
+            found._files()
+            found._check_contents()
+        return found
 
     @property
     def tls(self) -> bool:
@@ -84,6 +93,25 @@ class Security:
             _read(self.key, flag="--tls-key"),
             _read(self.certificate, flag="--tls-certificate"),
         )
+
+    def _check_contents(self) -> None:
+        """gRPC takes any bytes, and then says only that nobody can be reached. Not
+        done at each connection: files that are renewed one by one do not fit for a moment."""
+        assert self.certificate is not None, "the files were read"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_cert_chain(self.certificate, self.key, password="")
+        except OSError:
+            raise RpcConfigError(
+                f"--tls-certificate {self.certificate} and --tls-key {self.key}: not a PEM "
+                "certificate and its key without a password"
+            ) from None
+        try:
+            context.load_verify_locations(self.authority)
+        except OSError:
+            raise RpcConfigError(
+                f"--tls-authority {self.authority}: holds no PEM certificate"
+            ) from None
 
 
 def _read(path: Path | None, *, flag: str) -> bytes:

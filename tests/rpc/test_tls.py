@@ -12,8 +12,9 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from stretto.config.common import RoleSettings
 from stretto.rpc.channels import Dialer
-from stretto.rpc.errors import PeerGone
+from stretto.rpc.errors import PeerGone, RpcConfigError
 from stretto.rpc.messages import FromShard, ShardHello, ToShard
 from stretto.rpc.security import Security
 from stretto.rpc.servers import RpcServer, add_work
@@ -91,3 +92,22 @@ async def test_a_server_with_another_name_is_not_trusted(
     wrong = dialer(server.port, security=certificates["shard"], name="elsewhere.example")
     with pytest.raises(PeerGone):
         await wrong.try_once(WORK, hello)
+
+
+@pytest.mark.parametrize("wrong", ["certificate", "key", "authority"])
+async def test_files_that_hold_something_else_are_refused_by_name(
+    wrong: str, certificates: dict[str, Security], tmp_path: Path
+) -> None:
+    """Text, and a key of somebody else's certificate."""
+    text = tmp_path / "text"
+    text.write_text("no PEM\n")
+    files = {
+        "tls_certificate": certificates["shard"].certificate,
+        "tls_key": certificates["shard"].key,
+        "tls_authority": certificates["shard"].authority,
+    }
+    assert Security.of(RoleSettings(**files)) == certificates["shard"]
+    with pytest.raises(RpcConfigError, match=f"--tls-{wrong} {text}"):
+        Security.of(RoleSettings(**{**files, f"tls_{wrong}": text}))
+    with pytest.raises(RpcConfigError, match="--tls-key"):
+        Security.of(RoleSettings(**{**files, "tls_key": certificates["dispatcher"].key}))
