@@ -100,7 +100,8 @@ class Cluster:
         self._closed: list[Delta] = []
         self._next_node = 1
         self._uid_of_name: dict[str, str] = {}
-        self._shapes: list[Shape] = []
+        self._fresh_shapes: dict[int, Shape] = {}
+        """Shapes of the open step by number."""
         self._shape_ids: dict[bytes, int] = {}
         self._payloads: dict[tuple[str, str], bytes] = {}
         """What :meth:`object_seen` was told last, by (kind, key)."""
@@ -151,8 +152,9 @@ class Cluster:
         return self._labels.keys
 
     def shape(self, shape_id: int) -> Shape:
-        """A shape by its number in the log."""
-        return self._shapes[shape_id - 1]
+        """A shape by its number in the log; packed there, but for those of the open step."""
+        fresh = self._fresh_shapes.get(shape_id)
+        return self.snapshot.shape(shape_id) if fresh is None else fresh
 
     def knows(self, uid: str) -> bool:
         """Whether a pod is on a node, or bound to a name that no node has now."""
@@ -359,8 +361,8 @@ class Cluster:
     def _shape_id(self, shape: Shape) -> int:
         known = self._shape_ids.get(shape.digest)
         if known is None:
-            self._shapes.append(shape)
-            known = self._shape_ids[shape.digest] = len(self._shapes)
+            known = self._shape_ids[shape.digest] = len(self._shape_ids) + 1
+            self._fresh_shapes[known] = shape
             self._delta.shapes.append((known, shape))
         return known
 
@@ -410,6 +412,7 @@ class Cluster:
             closed = self._delta
             self._sequence = closed.sequence
             self.snapshot.apply(closed)
+            self._fresh_shapes.clear()
             self._delta = self._open()
             self._closed.append(closed)
         return closed
