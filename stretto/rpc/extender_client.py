@@ -7,6 +7,7 @@ wrong becomes one sentence that names it.
 
 from __future__ import annotations
 
+import re
 import ssl
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,10 @@ MAX_TEXT = 300
 
 class ExtenderConfigError(OperatorError):
     """An extender's certificate files cannot be used."""
+
+
+_OUR_CONTEXT = re.compile(r" ssl:<[^>]*>")
+"""An object of ours that aiohttp names: another text in every process, so another condition."""
 
 
 class ExtenderFailed(Exception):  # noqa: N818  a result in normal life
@@ -215,7 +220,8 @@ class ExtenderClient:
             text = f"no answer to {verb} in {extender.timeout_s:g} s"
             raise ExtenderFailed(extender, text) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            text = " ".join(str(error).split())[:MAX_TEXT] or type(error).__name__
+            said = _OUR_CONTEXT.sub("", str(error))
+            text = " ".join(said.split())[:MAX_TEXT] or type(error).__name__
             raise ExtenderFailed(extender, text) from None
 
     def _fields(self, extender: Extender, answer: bytes) -> dict[str, msgspec.Raw]:

@@ -59,6 +59,14 @@ async def test_names_go_out_and_what_is_left_comes_back() -> None:
     assert fake.asked[1][1]["NodeNames"] == ["node-2", "node-3"]
 
 
+async def test_an_extender_that_is_not_there_is_told_in_the_same_words_by_all() -> None:
+    async with FakeExtender().serving() as fake:
+        extender = Extender(fake.url, filter_verb="filter")
+    reply = await reply_of(extender)
+    assert "Cannot connect to host 127.0.0.1" in reply.error
+    assert "object at" not in reply.error
+
+
 async def test_nodes_go_out_whole_to_extenders_that_do_not_know_them() -> None:
     async with FakeExtender().serving() as fake:
         fake.answers["filter"] = lambda asked: {
