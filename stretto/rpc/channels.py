@@ -9,6 +9,7 @@ hence its connection: what one stream does cannot stall or cut another.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import random
 import socket
@@ -19,7 +20,7 @@ import grpc
 import grpc.aio
 
 from stretto.config.addresses import split_address
-from stretto.rpc.errors import NotLeader, PeerGone, RpcError, WireError
+from stretto.rpc.errors import NotLeader, PeerGone, RpcConfigError, RpcError, WireError
 from stretto.rpc.security import Security
 from stretto.rpc.servers import COMMON_OPTIONS
 from stretto.rpc.services import Service
@@ -242,22 +243,38 @@ class Dialer:
     async def try_once(
         self, service: Service[Out, In], first: Callable[[], Out]
     ) -> tuple[Stream[Out, In], In]:
-        """Dial every address once, keep the first that greets.
+        """Dial every address once, keep the first that greets; if there are standbys only, the
+        leader that they name, be it of another deployment that shares the Lease.
 
         Raises:
             NotLeader: somebody answered, but no leader did.
             PeerGone: nobody answered, or the name does not resolve.
         """
+        known = await self._addresses()
         tasks = {
             asyncio.create_task(self._greet(service, address, first, name=name))
-            for name, address in await self._addresses()
+            for name, address in known
         }
         try:
             return await _first_to_greet(tasks, self.target)
+        except NotLeader as standby:
+            leader = standby.leader
+            if leader in [address for _, address in known] or not self._may_dial(leader):
+                raise
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        return await self._greet(service, leader, first, name=self._targets[0][0])
+
+    def _may_dial(self, leader: str) -> bool:
+        """Whether what a standby says of its leader is an address that our own rules allow."""
+        try:
+            address = ipaddress.ip_address(split_address(leader)[0])
+            self._security.channel_credentials(leader)
+        except (ValueError, RpcConfigError):
+            return False
+        return not address.is_unspecified
 
     async def _addresses(self) -> list[tuple[str, str]]:
         """(name, address) of all that may lead; a name that does not resolve is left out unless

@@ -128,6 +128,38 @@ async def test_without_a_leader_the_standby_says_who_it_would_be() -> None:
     await other.stop(0)
 
 
+async def test_the_leader_that_a_standby_names_is_dialled() -> None:
+    """Two deployments may share a Lease and know only their own processes."""
+    leader = await serve(echo_credits)
+
+    async def of_another(requests: AsyncIterator[FromShard], send: Send, peer: str) -> None:
+        async for _ in requests:
+            await send(ToShard(not_leader=f"127.0.0.1:{leader.port}"))
+            return
+
+    other = await serve(of_another)
+    stream, greeting = await dialer(other.port).try_once(WORK, hello)
+    assert greeting.not_leader is None
+    assert stream.peer == f"127.0.0.1:{leader.port}"
+    await stream.close()
+    await asyncio.gather(leader.stop(0), other.stop(0))
+
+
+@pytest.mark.parametrize("named", ["binder-1", "0.0.0.0:7071", "10.0.0.1:7071", "a:b:c", ""])
+async def test_a_name_that_our_rules_do_not_allow_is_not_dialled(named: str) -> None:
+    """Plain text is for loopback; an address of no host is nobody's."""
+
+    async def of_another(requests: AsyncIterator[FromShard], send: Send, peer: str) -> None:
+        async for _ in requests:
+            await send(ToShard(not_leader=named))
+            return
+
+    other = await serve(of_another)
+    with pytest.raises(NotLeader):
+        await dialer(other.port).try_once(WORK, hello)
+    await other.stop(0)
+
+
 async def test_a_standby_may_answer_without_reading() -> None:
     """The server reads the first message for it, so that the answer arrives every time."""
     other = await serve(hasty)
