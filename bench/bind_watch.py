@@ -55,11 +55,18 @@ class BindWatch:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _watch(self, session: aiohttp.ClientSession) -> None:
+        """An API server ends the watch of a client that does not keep up, and so it may end ours:
+        the next one begins with all that exist."""
+        while True:
+            await self._one_watch(session)
+
+    async def _one_watch(self, session: aiohttp.ClientSession) -> None:
         params = {"watch": "1", "fieldSelector": "spec.nodeName!=", "timeoutSeconds": "3600"}
         timeout = aiohttp.ClientTimeout(total=None)
         rest = b""
         url = f"{self._plane.url}/api/v1/pods"
         async with session.get(url, params=params, timeout=timeout) as reply:
+            reply.raise_for_status()
             async for piece in reply.content.iter_any():
                 now = time.monotonic()
                 *lines, rest = (rest + piece).split(b"\n")
