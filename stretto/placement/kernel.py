@@ -77,10 +77,6 @@ class Kernel:
         self._preemption = Preemption(snapshot)
         snapshot.assumer = self
 
-    def set_own_partitions(self, partitions: frozenset[int]) -> None:
-        """Prefer these virtual slices from now on."""
-        self._own = own_table(partitions)
-
     def place(
         self,
         shape: Shape,
