@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -44,13 +43,12 @@ class GroupWriter:
         self._client = client
         self._core = core
         self._wall = wall
-        self._orders: deque[GroupOrder] = deque()
-        self._some = asyncio.Event()
+        self._orders: asyncio.Queue[GroupOrder] = asyncio.Queue()
 
     def write(self, orders: list[GroupOrder]) -> None:
         """Queue patches; the brain bounds how many there are."""
-        self._orders.extend(orders)
-        self._some.set()
+        for order in orders:
+            self._orders.put_nowait(order)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -60,10 +58,7 @@ class GroupWriter:
 
     async def _work(self) -> None:
         while True:
-            while not self._orders:
-                self._some.clear()
-                await self._some.wait()
-            await self._write(self._orders.popleft())
+            await self._write(await self._orders.get())
 
     async def _write(self, order: GroupOrder) -> None:
         namespace, _, name = order.key.partition("/")

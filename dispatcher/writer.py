@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -83,13 +82,12 @@ class ConditionWriter:
         self._events = events
         self._workers = workers
         self._wall = wall
-        self._orders: deque[PatchOrder] = deque()
-        self._some = asyncio.Event()
+        self._orders: asyncio.Queue[PatchOrder] = asyncio.Queue()
 
     def to_api(self, orders: list[PatchOrder]) -> None:
         """Queue patches; the lane bounds how many there are."""
-        self._orders.extend(orders)
-        self._some.set()
+        for order in orders:
+            self._orders.put_nowait(order)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -99,10 +97,7 @@ class ConditionWriter:
 
     async def _work(self) -> None:
         while True:
-            while not self._orders:
-                self._some.clear()
-                await self._some.wait()
-            await self._write(self._orders.popleft())
+            await self._write(await self._orders.get())
 
     async def _write(self, order: PatchOrder) -> None:
         version, pause_s, result = 0, 0.0, PatchResult.FAILED
