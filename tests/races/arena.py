@@ -9,8 +9,8 @@ would have it done, until it is placed or fits nowhere.
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from binder.commit import Incoming
@@ -25,6 +25,8 @@ from stretto.snapshot.delta import Delta, NodeRow
 
 SHARDS = 4
 MAX_ATTEMPTS = 6
+VALIDATE_EVERY = 500
+"""Rounds."""
 
 
 @dataclass
@@ -108,6 +110,20 @@ class Arena:
             self._turn(waiting, numbers)
             numbers = [self.rng.randrange(SHARDS) for _ in contenders]
         return contenders
+
+    def won(self, contenders: Sequence[Contender]) -> list[str]:
+        """The nodes, by name, of those that got one, in the contenders' order."""
+        names = {e.node_id: e.row.name for e in self.machine.cluster.nodes.values()}
+        return [names[c.node] for c in contenders if c.node]
+
+    def rounds(self, play: Callable[[int], None], *, count: int) -> Counter[str]:
+        """Play so many rounds, validating now and then and at the end; conflicts by number."""
+        for number in range(count):
+            play(number)
+            if number % VALIDATE_EVERY == 0:
+                self.validate()
+        self.validate()
+        return Counter(rounds=count, conflicts=self.conflicts)
 
     def _turn(self, waiting: list[Contender], numbers: Sequence[int]) -> None:
         """One decision and one commit for each."""

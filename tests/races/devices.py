@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 from stretto.model.device_rows import key_of
 from stretto.model.devices import (
@@ -26,7 +27,7 @@ from stretto.model.devices import (
 )
 from stretto.model.shape import ClaimRef, Shape
 from stretto.snapshot.delta import NodeRow
-from tests.races.arena import SHARDS, Arena, Contender
+from tests.races.arena import SHARDS, Arena
 
 NODES = 6
 DRIVER = "gpu.example.com"
@@ -76,16 +77,11 @@ def pool(name: str, where: NodeChoice, *devices: DeviceRow) -> SliceRow:
     return SliceRow(name, DRIVER, name, 1, 1, where, devices=devices)
 
 
-def winners(contenders: Sequence[Contender]) -> list[Contender]:
-    """Those that got a node."""
-    return [c for c in contenders if c.node]
-
-
 def one_wins(where: Arena, tag: str, *, offered: SliceRow, wanted: list[ClaimRow]) -> None:
     """Exactly one contender gets a node, the others hear that nothing can be allocated."""
     show(where, offered, *wanted)
     contenders = where.race(pods(*(row.name for row in wanted)), tag=tag)
-    assert len(winners(contenders)) == 1, [c.node for c in contenders]
+    assert len(where.won(contenders)) == 1, [c.node for c in contenders]
     for loser in contenders:
         assert loser.node or f"{NODES} cannot allocate all claims" in loser.message, loser.message
     where.leave(contenders)
@@ -119,8 +115,7 @@ def two_nodes(where: Arena, number: int) -> None:
     wanted = claims()
     show(where, *offered, *wanted)
     contenders = where.race(pods(*(row.name for row in wanted)), tag=f"t{number}")
-    nodes = {e.node_id: e.row.name for e in where.machine.cluster.nodes.values()}
-    won = sorted(nodes[c.node] for c in winners(contenders))
+    won = sorted(where.won(contenders))
     assert won == sorted(f"n{place}" for place in places), won
     where.leave(contenders)
     hide(where, *offered)
@@ -137,9 +132,4 @@ RACES: dict[str, Callable[[Arena, int], None]] = {
 def run(name: str, *, rounds: int, seed: int) -> Counter[str]:
     """Rounds of one race; conflicts by number."""
     where = arena(seed)
-    for number in range(rounds):
-        RACES[name](where, number)
-        if number % 500 == 0:
-            where.validate()
-    where.validate()
-    return Counter(rounds=rounds, conflicts=where.conflicts)
+    return where.rounds(partial(RACES[name], where), count=rounds)

@@ -151,15 +151,13 @@ def run(name: str, *, rounds: int, seed: int) -> Counter[str]:
     """Rounds of one race; conflicts by number."""
     race = RACES[name]
     where = arena(seed, cordoned=race.cordoned)
-    nodes = {entry.node_id: entry.row.name for entry in where.machine.cluster.nodes.values()}
-    for number in range(rounds):
+
+    def play(number: int) -> None:
         shapes = race.contenders(where.rng)
         contenders = where.race(shapes, tag=f"r{number}")
-        placed = [nodes[c.node] for c in contenders if c.node]
+        placed = where.won(contenders)
         assert len(placed) == race.winners(len(shapes)), f"round {number}: {placed}"
         assert race.holds(placed), f"round {number}: {placed}"
         where.leave(contenders)
-        if number % 500 == 0:
-            where.validate()
-    where.validate()
-    return Counter(rounds=rounds, conflicts=where.conflicts)
+
+    return where.rounds(play, count=rounds)

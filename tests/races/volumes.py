@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 from stretto.model.shape import Claim, Shape
 from stretto.snapshot.delta import NodeRow
@@ -22,7 +23,7 @@ from tests.placement.storage import (
     key_of,
     volume,
 )
-from tests.races.arena import SHARDS, Arena, Contender
+from tests.races.arena import SHARDS, Arena
 
 NODES = 6
 
@@ -60,11 +61,6 @@ def pods(*names: str) -> list[Shape]:
     return [Shape("stretto", "default", requests=requests, claims=(Claim(name),)) for name in names]
 
 
-def winners(contenders: Sequence[Contender]) -> list[Contender]:
-    """Those that got a node."""
-    return [c for c in contenders if c.node]
-
-
 def last_volume(where: Arena, number: int) -> None:
     """Four claims, one volume that any node (or one of them) reaches."""
     claims = [claim(f"c{i}") for i in range(SHARDS)]
@@ -72,7 +68,7 @@ def last_volume(where: Arena, number: int) -> None:
     last = volume("last", 2, terms=terms)
     show(where, *claims, last)
     contenders = where.race(pods(*(c.name for c in claims)), tag=f"v{number}")
-    assert len(winners(contenders)) == 1, [c.node for c in contenders]
+    assert len(where.won(contenders)) == 1, [c.node for c in contenders]
     for loser in contenders:
         if not loser.node:
             assert "didn't find available persistent volumes to bind" in loser.message
@@ -90,9 +86,7 @@ def last_attachment(where: Arena, number: int) -> None:
     limits = [CsiNodeRow(f"n{i}", ((DRIVER, int(i == room)),)) for i in range(NODES)]
     show(where, *rows, *limits)
     contenders = where.race(pods(*(f"d{i}" for i in range(SHARDS))), tag=f"a{number}")
-    (winner,) = winners(contenders)
-    entry = next(e for e in where.machine.cluster.nodes.values() if e.node_id == winner.node)
-    assert entry.row.name == f"n{room}"
+    assert where.won(contenders) == [f"n{room}"]
     for loser in contenders:
         assert loser.node or "exceed max volume count" in loser.message
     where.leave(contenders)
@@ -104,7 +98,7 @@ def one_pod(where: Arena, number: int) -> None:
     row = claim("one", volume="ov", modes=("ReadWriteOncePod",))
     show(where, volume("ov", claim="one"), row)
     contenders = where.race(pods(*["one"] * SHARDS), tag=f"o{number}")
-    assert len(winners(contenders)) == 1
+    assert len(where.won(contenders)) == 1
     for loser in contenders:
         assert loser.node or "ReadWriteOncePod" in loser.message
     where.leave(contenders)
@@ -117,8 +111,7 @@ def two_volumes_elsewhere(where: Arena, number: int) -> None:
     volumes = [volume(f"t{place}", terms=hosts(f"n{place}")) for place in places]
     show(where, *claims, *volumes)
     contenders = where.race(pods(*(c.name for c in claims)), tag=f"t{number}")
-    nodes = {e.node_id: e.row.name for e in where.machine.cluster.nodes.values()}
-    won = sorted(nodes[c.node] for c in winners(contenders))
+    won = sorted(where.won(contenders))
     assert won == sorted(f"n{place}" for place in places), won
     where.leave(contenders)
     hide(where, *volumes)
@@ -135,9 +128,4 @@ RACES: dict[str, Callable[[Arena, int], None]] = {
 def run(name: str, *, rounds: int, seed: int) -> Counter[str]:
     """Rounds of one race; conflicts by number."""
     where = arena(seed)
-    for number in range(rounds):
-        RACES[name](where, number)
-        if number % 500 == 0:
-            where.validate()
-    where.validate()
-    return Counter(rounds=rounds, conflicts=where.conflicts)
+    return where.rounds(partial(RACES[name], where), count=rounds)
