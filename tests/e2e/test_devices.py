@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.api import MERGE, Api, node_of, pod_manifest, scheduled_condition
 from tests.e2e.stack import Stack, StackSettings, until
+from tests.e2e.waits import told
 from tests.kube_env.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(150)]
@@ -107,21 +108,6 @@ async def bound(api: Api, count: int) -> dict[str, str]:
 
     await until(enough, timeout_s=60, what=f"{count} pods bound")
     return {p["metadata"]["name"]: node_of(p) for p in await api.pods()}
-
-
-async def told(api: Api, name: str, words: str) -> None:
-    """Wait until a pod's condition has these words."""
-    last = ""
-
-    async def said() -> bool:
-        nonlocal last
-        last = scheduled_condition(await api.pod(name)).get("message", "")
-        return words in last
-
-    try:
-        await until(said, timeout_s=30, what=f"{name} says {words!r}")
-    except TimeoutError:
-        raise AssertionError(f"{name} says {last!r}, not {words!r}") from None
 
 
 async def test_pods_of_a_template_get_devices_of_their_own_where_there_are_any(

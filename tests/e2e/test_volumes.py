@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.api import Api, node_of, scheduled_condition
+from tests.e2e.api import Api, node_of
 from tests.e2e.stack import Stack, until
 from tests.e2e.storage import (
     CLAIMS,
@@ -24,6 +24,7 @@ from tests.e2e.storage import (
     volume,
     with_claim,
 )
+from tests.e2e.waits import told
 from tests.kube_env.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(150)]
@@ -55,21 +56,6 @@ async def bound_to(api: Api, name: str, *, what: str = "") -> str:
 
     await until(bound, timeout_s=40, what=what or f"pod {name} bound")
     return node_of(await api.pod(name))
-
-
-async def told(api: Api, name: str, words: str) -> None:
-    """Wait until a pod's condition has these words."""
-    last = ""
-
-    async def said() -> bool:
-        nonlocal last
-        last = scheduled_condition(await api.pod(name)).get("message", "")
-        return words in last
-
-    try:
-        await until(said, timeout_s=30, what=f"{name} says {words!r}")
-    except TimeoutError:
-        raise AssertionError(f"{name} says {last!r}, not {words!r}") from None
 
 
 async def test_a_stateful_set_gets_its_claims_provisioned_where_its_pods_run(
