@@ -4,12 +4,19 @@ words.
 A scheduler's streams carry the right to bind pods, so plain text is for the loopback interface.
 Elsewhere it needs ``insecure`` (a mesh or a network policy does the rest); without either the
 process refuses to start.
+
+Who a peer is, is a DNS name in its certificate (``stretto-shard`` and so on, whole, without a
+namespace); each conversation names the callers it is for. Files are read again when they change:
+by a server before the next handshake, by a client at each dial. A connection that is open lives on
+with the certificates it began with.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import ssl
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +25,11 @@ import grpc
 from stretto.config.addresses import split_address
 from stretto.config.common import RoleSettings
 from stretto.rpc.errors import RpcConfigError
+
+logger = logging.getLogger(__name__)
+SHARD = "stretto-shard"
+DISPATCHER = "stretto-dispatcher"
+"""The names that callers go by in their certificates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +73,11 @@ class Security:
             RpcConfigError: plain text beyond loopback without ``insecure``, or an unreadable file.
         """
         if self.tls:
-            authority, key, certificate = self._files()
-            return grpc.ssl_server_credentials(
-                [(key, certificate)], root_certificates=authority, require_client_auth=True
+            fetcher = CertificateFetcher(self)
+            return grpc.dynamic_ssl_server_credentials(
+                fetcher.configuration,
+                fetcher,  # type: ignore[arg-type]  # None is documented: nothing new
+                require_client_authentication=True,
             )
         self._allow_plain(listen, verb="listen on")
         return None
@@ -86,6 +100,28 @@ class Security:
                 f"will not {verb} {address} in plain text: give --tls-certificate, --tls-key and "
                 "--tls-authority, or --insecure if the network is trusted"
             )
+
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
+        """What the files hold now, for a server.
+
+        Raises:
+            RpcConfigError: a file cannot be read, or they do not fit each other.
+        """
+        authority, key, certificate = self._files()
+        self._check_contents()
+        return grpc.ssl_server_certificate_configuration(
+            [(key, certificate)], root_certificates=authority
+        )
+
+    def marks(self) -> tuple[tuple[int, int, int], ...]:
+        """What changes when one of the files does.
+
+        Raises:
+            OSError: a file is gone.
+        """
+        paths = (self.authority, self.key, self.certificate)
+        found = [path.stat() for path in paths if path is not None]
+        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
 
     def _files(self) -> tuple[bytes, bytes, bytes]:
         return (
@@ -112,6 +148,47 @@ class Security:
             raise RpcConfigError(
                 f"--tls-authority {self.authority}: holds no PEM certificate"
             ) from None
+
+
+class CertificateFetcher:
+    """gRPC calls it before each handshake, on a thread of its own: gives what the files hold if
+    they have changed. Files that do not fit each other, as while they are being renewed one by
+    one, change nothing; the next handshake looks again."""
+
+    def __init__(self, security: Security) -> None:
+        self._security = security
+        self.configuration = security.configuration()
+        self._marks = self._seen()
+        self._told = ""
+
+    def _seen(self) -> tuple[tuple[int, int, int], ...]:
+        try:
+            return self._security.marks()
+        except OSError:
+            return ()
+
+    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
+        """What the next handshake uses; None: what the last one used."""
+        marks = self._seen()
+        if marks == self._marks:
+            return None
+        try:
+            self.configuration = self._security.configuration()
+        except RpcConfigError as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                logger.warning("%s; the former certificate is used", error)
+            return None
+        # Marks from before the reading: what was written meanwhile is read the next time.
+        self._marks, self._told = marks, ""
+        logger.info("the certificate in %s was renewed", self._security.certificate)
+        return self.configuration
+
+
+def names_of(auth_context: Mapping[str, Iterable[bytes]]) -> set[str]:
+    """The DNS names (and the like) of a peer's certificate, which gRPC has verified."""
+    names = auth_context.get("x509_subject_alternative_name", ())
+    return {name.decode(errors="replace") for name in names}
 
 
 def _read(path: Path | None, *, flag: str) -> bytes:

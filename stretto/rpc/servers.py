@@ -29,7 +29,7 @@ from stretto.rpc.messages import (
     ToShard,
     VerdictBatch,
 )
-from stretto.rpc.security import Security
+from stretto.rpc.security import Security, names_of
 from stretto.rpc.services import FOLLOW, OUTCOMES, PROPOSE, WORK, Service
 
 logger = logging.getLogger(__name__)
@@ -43,6 +43,13 @@ FollowHandler = Callable[[AsyncIterator[FollowRequest], FollowSend, str], Awaita
 
 MESSAGE_LIMIT = 64 * 1024 * 1024
 """Bytes; a snapshot chunk of 500 nodes is below 1 MiB, so what is larger is not ours."""
+REQUEST_LIMIT = 16 * 1024 * 1024
+"""Bytes that a client may send in one message: a batch of units with new shapes, or the uids of
+300,000 pods in doubt. Smaller than what a server sends, because a peer can make us hold it."""
+STREAMS_A_CONNECTION = 8
+"""A client of ours opens one stream on each."""
+COMPLAINTS = 100
+"""Refused (caller, conversation) pairs that are logged; each once, as clients ask every second."""
 COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     ("grpc.max_send_message_length", MESSAGE_LIMIT),
@@ -55,12 +62,14 @@ COMMON_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
-    *COMMON_OPTIONS,
+    *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
     # Off: a second process on the same port must fail, not take half of the connections.
     ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", REQUEST_LIMIT),
+    ("grpc.max_concurrent_streams", STREAMS_A_CONNECTION),
 )
 
 
@@ -76,6 +85,7 @@ class RpcServer:
         """Streams open now."""
         self._host, self._wanted = split_address(listen)
         self._credentials = security.server_credentials(listen)
+        self._refused: set[str] = set()
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._server: grpc.aio.Server | None = None
 
@@ -145,6 +155,19 @@ class RpcServer:
             "address with --listen"
         )
 
+    def _refusal(self, service: Service[Req, Resp], context: Any) -> str:
+        """Why this caller may not have this conversation; empty if it may. Without certificates
+        (loopback, or ``--insecure``) there is nobody to tell apart."""
+        if self._credentials is None:
+            return ""
+        names = names_of(context.auth_context())
+        if names.intersection(service.callers):
+            return ""
+        return (
+            f"{service.name} is for a certificate with the DNS name {' or '.join(service.callers)}"
+            f"; this one names {', '.join(sorted(names))[:200] or 'nobody'}"
+        )
+
     async def _run(
         self,
         service: Service[Req, Resp],
@@ -154,6 +177,11 @@ class RpcServer:
         first: bytes,
     ) -> None:
         peer = str(context.peer())
+        if refusal := self._refusal(service, context):
+            if refusal not in self._refused and len(self._refused) < COMPLAINTS:
+                self._refused.add(refusal)
+                logger.warning("refused %s: %s", peer, refusal)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
         writing = asyncio.Lock()
 
         async def send(message: Resp | bytes) -> None:

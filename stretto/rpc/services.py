@@ -16,6 +16,7 @@ from stretto.rpc.messages import (
     ToShard,
     VerdictBatch,
 )
+from stretto.rpc.security import DISPATCHER, SHARD
 from stretto.rpc.wire_follow import (
     decode_follow,
     decode_follow_request,
@@ -56,6 +57,8 @@ class Service(Generic[Req, Resp]):
     encode_response: Callable[[Resp], bytes]
     decode_response: Callable[[bytes], Resp]
     not_leader: Callable[[Resp], str | None]
+    callers: tuple[str, ...]
+    """Names of which a caller's certificate must carry one; see :mod:`stretto.rpc.security`."""
     one_request: bool = False
     """The client sends one message only."""
 
@@ -68,6 +71,7 @@ WORK: Service[FromShard, ToShard] = Service(
     encode_to_shard,
     decode_to_shard,
     lambda message: message.not_leader,
+    callers=(SHARD,),
 )
 FOLLOW: Service[FollowRequest, FollowMessage] = Service(
     "Follow",
@@ -77,6 +81,7 @@ FOLLOW: Service[FollowRequest, FollowMessage] = Service(
     encode_follow_message,
     decode_follow,
     lambda message: message.not_leader,
+    callers=(SHARD, DISPATCHER),
     one_request=True,
 )
 PROPOSE: Service[ProposalBatch, VerdictBatch] = Service(
@@ -87,6 +92,7 @@ PROPOSE: Service[ProposalBatch, VerdictBatch] = Service(
     encode_verdicts,
     decode_verdicts,
     lambda message: message.not_leader,
+    callers=(SHARD,),
 )
 OUTCOMES: Service[OutcomeRequest, OutcomeBatch] = Service(
     "Outcomes",
@@ -96,4 +102,5 @@ OUTCOMES: Service[OutcomeRequest, OutcomeBatch] = Service(
     encode_outcomes,
     decode_outcomes,
     lambda message: message.not_leader,
+    callers=(DISPATCHER,),
 )
