@@ -36,6 +36,7 @@ from stretto.kube.errors import KubeRefused
 from stretto.kube.events import EventWriter
 from stretto.kube.leadership import Leadership, cancelled
 from stretto.kube.lease import Tenure
+from stretto.ledger.access import Access
 from stretto.ledger.client import Ledger
 from stretto.placement.configuration import Configuration
 from stretto.rpc.security import Security
@@ -371,7 +372,8 @@ async def run(
     config = await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
     async with KubeClient(config) as client:
         await client.check()
-        ledger = await Ledger.open(settings.redis_url, owner=await owner_of(client, settings))
+        owner = await owner_of(client, settings)
+        ledger = await Ledger.open(settings.redis_url, owner=owner, access=Access.of(settings))
         try:
             process = BinderProcess(
                 settings, client=client, ledger=ledger, configuration=configuration

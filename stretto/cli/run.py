@@ -23,6 +23,7 @@ from stretto.cli.kept_ledger import KeptLedger
 from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port, own_age_s
 from stretto.config.common import ConfigError, check_logs, check_name
+from stretto.config.ledger import LedgerSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.model.errors import OperatorError
@@ -37,7 +38,7 @@ class RunError(OperatorError):
 
 
 @dataclasses.dataclass(frozen=True)
-class RunSettings:
+class RunSettings(LedgerSettings):
     """Flags of `stretto run`."""
 
     kubeconfig: pathlib.Path | None = dataclasses.field(
@@ -63,8 +64,8 @@ class RunSettings:
     feature_gates: tuple[str, ...] = dataclasses.field(
         default=(), metadata={"help": "Name=true or Name=false, joined by commas"}
     )
-    redis_url: str | None = dataclasses.field(
-        default=None,
+    redis_url: str = dataclasses.field(
+        default="",
         metadata={
             "help": "Redis or Valkey that holds the ledger; embedded when absent",
             "env": "REDIS_URL",
@@ -164,6 +165,15 @@ def shard_role(settings: RunSettings, *, number: int, ports: Ports) -> Role:
     )
 
 
+def ledger_flags(settings: RunSettings, redis_url: str) -> list[str]:
+    """The way to the ledger's server, for the Binder."""
+    files = ("password_file", "authority", "certificate", "key")
+    given = {name: getattr(settings, f"redis_{name}") for name in files}
+    flags = [f"--redis-{n.replace('_', '-')}={path}" for n, path in given.items() if path]
+    flags += ["--redis-insecure"] if settings.redis_insecure else []
+    return ["--redis-url", redis_url, *flags]
+
+
 def roles_of(settings: RunSettings, *, redis_url: str, ports: Ports) -> list[Role]:
     """All role processes of one machine."""
     control = [*common_flags(settings), *control_flags(settings)]
@@ -180,7 +190,7 @@ def roles_of(settings: RunSettings, *, redis_url: str, ports: Ports) -> list[Rol
     return [
         Role(
             name="binder",
-            arguments=["binder", *control, *binder, "--redis-url", redis_url],
+            arguments=["binder", *control, *binder, *ledger_flags(settings, redis_url)],
             ready_url=f"http://127.0.0.1:{ports.binder_http}/readyz",
             log=log_of(settings, "binder"),
         ),
@@ -228,9 +238,11 @@ async def ledger_of(settings: RunSettings, *, uid: str) -> AsyncIterator[tuple[s
     it is to blame for a Binder that did not find it."""
     if settings.redis_url:
         # One line from here instead of one from the Binder after the other roles have started.
+        from stretto.ledger.access import Access
         from stretto.ledger.client import Ledger
 
-        await (await Ledger.open(settings.redis_url, owner=uid)).close()
+        access = Access.of(settings)
+        await (await Ledger.open(settings.redis_url, owner=uid, access=access)).close()
         yield settings.redis_url, lambda: False
         return
     folder = settings.state_dir / "ledger" / uid

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from stretto.model.errors import OperatorError
 
 
@@ -22,3 +24,13 @@ def split_address(address: str, *, flag: str = "") -> tuple[str, int]:
             f"{named}{address[:80]!r} is not an address: write host:port, such as 127.0.0.1:7070"
         )
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """The host is this machine and cannot be reached from another."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

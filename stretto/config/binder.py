@@ -7,19 +7,13 @@ from pathlib import Path
 
 from stretto.config.addresses import split_address
 from stretto.config.common import ConfigError, LeaderSettings
+from stretto.config.ledger import LedgerSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BinderSettings(LeaderSettings):
+class BinderSettings(LedgerSettings, LeaderSettings):
     """Flags of the binder. Each says its unit and the reason of its default."""
 
-    redis_url: str = dataclasses.field(
-        default="",
-        metadata={
-            "help": "Redis or Valkey that holds the ledger: redis://, rediss:// or unix://",
-            "env": "REDIS_URL",
-        },
-    )
     listen: str = dataclasses.field(
         default="127.0.0.1:7071",
         metadata={

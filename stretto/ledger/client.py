@@ -23,14 +23,11 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import hiredis
 import msgspec
 import redis.asyncio
 from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
@@ -40,6 +37,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from stretto.ledger.access import Access, known_hole, lets_strangers_in, rights_problem, safe_url
 from stretto.ledger.requests import (
     Names,
     ReserveRequest,
@@ -88,18 +86,6 @@ MALFORMED = (ValueError, IndexError, struct.error, msgspec.DecodeError, TypeErro
 PARTS = ("meta", "nodes", "open", "bound", "units")
 
 
-def safe_url(url: str) -> str:
-    """The address without credentials, for messages."""
-    if "://" not in url:
-        return url.rpartition("@")[2]
-    parts = urlsplit(url)
-    try:
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        port = ""
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
-
-
 @dataclass(frozen=True, slots=True)
 class _Open:
     """A numbered call that has no answer yet."""
@@ -145,6 +131,7 @@ class Ledger:
         url: str,
         *,
         owner: str,
+        access: Access | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> Ledger:
@@ -152,24 +139,14 @@ class Ledger:
 
         Raises:
             LedgerUnavailable: it does not answer.
-            LedgerRefused: the URL is malformed, the login is refused, or the server evicts keys,
-                is too old or a replica.
+            LedgerRefused: the URL is malformed, the login is refused, our user may do too little or
+                too much, or the server evicts keys, is too old or a replica.
         """
-        try:
-            server = redis.asyncio.Redis.from_url(
-                url,
-                socket_timeout=None,  # ours is one for the whole exchange, and cheaper
-                socket_connect_timeout=timeout_s,
-                retry=Retry(NoBackoff(), 0),
-                protocol=2,
-            )
-        except ValueError as error:
-            raise LedgerRefused(
-                f"--redis-url {safe_url(url)}: {error}; use redis://host:port/db or unix://path"
-            ) from None
+        access = access or Access()
+        server = access.connect(url, timeout_s=timeout_s)
         ledger = cls(server, url=url, owner=owner, timeout_s=timeout_s, first_pause_s=first_pause_s)
         try:
-            await ledger._check_server()
+            await ledger._check_server(restricted=access.restricted(url))
         except BaseException:
             await ledger.close()
             raise
@@ -182,22 +159,36 @@ class Ledger:
             self._connection = None
         await self._server.aclose()
 
-    async def _check_server(self) -> None:
+    async def _check_server(self, *, restricted: bool) -> None:
+        """``restricted``: our user must have the ledger's rights, and nobody be let in without a
+        login."""
+        problem = ""
         try:
             async with asyncio.timeout(self._timeout_s):
+                if restricted:
+                    key = self._keys["meta"].decode()
+                    problem = await rights_problem(self._server, key=key)
+                    if not problem and await lets_strangers_in(
+                        self._server, timeout_s=self._timeout_s
+                    ):
+                        problem = "takes commands without a login; turn its user 'default' off"
+                if problem:
+                    raise LedgerRefused(f"the server at {self.where} {problem}")
                 info: dict[str, Any] = await self._server.info()
         except (RedisError, OSError) as error:
             # While a connection is made, redis-py wraps what the server answers.
             if isinstance(error.__cause__ or error, REFUSALS):
                 raise LedgerRefused(
                     f"the ledger at {self.where} refuses our login: {error}; "
-                    "put user, password and database in --redis-url"
+                    "put the user in --redis-url and its password in --redis-password-file"
                 ) from None
             raise LedgerUnavailable(
                 f"{self._silent(error)}; check the address and that the server runs"
             ) from None
         if problem := server_problem(info):
             raise LedgerRefused(f"the server at {self.where} {problem}")
+        if hole := known_hole(info):
+            logger.warning("the ledger at %s %s", self.where, hole)
         if not int(info.get("aof_enabled", 1)):
             logger.warning(
                 "the ledger at %s has no append-only file: each restart costs a rebuild; "

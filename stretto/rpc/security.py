@@ -13,7 +13,6 @@ with the certificates it began with.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import ssl
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import grpc
 
-from stretto.config.addresses import split_address
+from stretto.config.addresses import is_loopback, split_address
 from stretto.config.common import RoleSettings
 from stretto.rpc.errors import RpcConfigError
 
@@ -198,13 +197,3 @@ def _read(path: Path | None, *, flag: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise RpcConfigError(f"{flag} {path}: cannot be read: {error.strerror}") from None
-
-
-def is_loopback(host: str) -> bool:
-    """The host is this machine and cannot be reached from another."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -267,10 +267,28 @@ def test_only_the_two_that_need_it_get_a_token() -> None:
 
 
 def test_only_the_binder_knows_the_ledgers_password() -> None:
-    texts = {w["metadata"]["name"]: yaml.safe_dump(w) for w in workloads()}
-    knows = {name for name, text in texts.items() if "name: stretto-valkey, key: password" in text
-             or "VALKEY_PASSWORD" in text}  # fmt: skip
-    assert knows == {"stretto-binder", "stretto-valkey"}
+    """The server has its hash, in the users' file; nobody else has any of the secret."""
+    items = {
+        w["metadata"]["name"]: volume["secret"]["items"]
+        for w in workloads()
+        for volume in w["spec"]["template"]["spec"]["volumes"]
+        if volume.get("secret", {}).get("secretName") == "stretto-valkey"
+    }
+    assert {name: [item["key"] for item in found] for name, found in items.items()} == {
+        "stretto-binder": ["password"],
+        "stretto-valkey": ["users.acl"],
+    }
+    assert not [w for w in workloads() if "secretKeyRef" in yaml.safe_dump(w)]
+
+
+def test_the_users_script_makes_the_secret_that_is_mounted() -> None:
+    done = subprocess.run(
+        [DEPLOY / "make-ledger-user.sh"], capture_output=True, text=True, check=True
+    )
+    secret = yaml.safe_load(done.stdout)
+    assert secret["metadata"] == {"name": "stretto-valkey", "namespace": NAMESPACE}
+    assert set(secret["stringData"]) == {"password", "users.acl"}
+    assert secret["stringData"]["password"] not in secret["stringData"]["users.acl"]
 
 
 def test_every_process_has_probes_a_budget_and_an_account_of_its_own() -> None:
@@ -294,6 +312,9 @@ def test_the_ledger_never_evicts_and_keeps_a_file() -> None:
     lines = config["data"]["valkey.conf"].splitlines()
     assert "maxmemory-policy noeviction" in lines
     assert "appendonly yes" in lines
+    assert {"port 0", "tls-port 6379", "tls-auth-clients yes", "aclfile /users/users.acl"} <= {
+        *lines
+    }
 
 
 @pytest.mark.parametrize("role", ["dispatcher", "binder", "shard"])
@@ -327,7 +348,7 @@ def test_the_certificates_script_makes_a_secret_for_each_process() -> None:
     )
     secrets = list(yaml.safe_load_all(done.stdout))
     assert [s["metadata"]["name"] for s in secrets] == [
-        "stretto-dispatcher-tls", "stretto-binder-tls", "stretto-shard-tls",
+        "stretto-dispatcher-tls", "stretto-binder-tls", "stretto-shard-tls", "stretto-valkey-tls",
     ]  # fmt: skip
     wanted = {
         v["secret"]["secretName"]
@@ -335,6 +356,6 @@ def test_the_certificates_script_makes_a_secret_for_each_process() -> None:
         for v in w["spec"]["template"]["spec"]["volumes"]
         if "secret" in v
     }
-    assert wanted == {s["metadata"]["name"] for s in secrets}
+    assert wanted == {s["metadata"]["name"] for s in secrets} | {"stretto-valkey"}
     assert len({s["data"]["ca.crt"] for s in secrets}) == 1
-    assert len({s["data"]["tls.key"] for s in secrets}) == 3
+    assert len({s["data"]["tls.key"] for s in secrets}) == 4

@@ -12,18 +12,19 @@ import pytest
 from stretto.ledger.client import Ledger
 from stretto.ledger.server import EmbeddedServer
 from tests.ledger.proxy import LossyProxy
+from tests.ledger.users import put_in_force
 
 OWNERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a running server."""
+    """The URL of a running server, as the user that the deployment gives the Binder."""
     folder: pathlib.Path = tmp_path_factory.mktemp("ledger")
     with asyncio.Runner() as runner:
         server = EmbeddedServer(folder=folder)
         runner.run(server.start())
-        yield server.url
+        yield put_in_force(server.url)
         runner.run(server.stop())
 
 

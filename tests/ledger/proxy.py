@@ -6,6 +6,9 @@ import asyncio
 import enum
 import pathlib
 from typing import Self
+from urllib.parse import urlsplit
+
+from tests.ledger.users import login_of
 
 
 class Loss(enum.Enum):
@@ -24,9 +27,10 @@ class LossyProxy:
     """``async with LossyProxy(url, folder=…) as proxy: Ledger.open(proxy.url)``."""
 
     def __init__(self, url: str, *, folder: pathlib.Path) -> None:
-        self._target = url.removeprefix("unix://")
+        parts = urlsplit(url)
+        self._target, self._login = parts.path, login_of(url)
         self._path = folder / "proxy.sock"
-        self.url = f"unix://{self._path}"
+        self.url = parts._replace(path=str(self._path)).geturl()
         self.losses: list[Loss] = []
         """For the next script calls, in order; NOTHING when used up."""
         self._held: list[bytes] = []
@@ -47,6 +51,9 @@ class LossyProxy:
     async def deliver(self) -> bytes:
         """Send the held request now, on a connection of its own; the server's answer."""
         reader, writer = await asyncio.open_unix_connection(self._target)
+        if self._login:
+            writer.write(" ".join(["AUTH", *self._login, "\r\n"]).encode())
+            assert await reader.readline() == b"+OK\r\n"
         writer.write(self._held.pop())
         answer = await reader.read(65536)
         writer.close()

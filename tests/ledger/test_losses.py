@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 
 import pytest
-import redis.asyncio
 
 from stretto.ledger.client import Ledger
 from stretto.ledger.twin import LedgerTwin, TwinStore
@@ -21,6 +20,7 @@ from stretto.ledger.types import (
 )
 from tests.ledger.proxy import Loss, LossyProxy
 from tests.ledger.records import node, unit
+from tests.ledger.users import by_hand
 
 GRANTED = ReserveReply(ReserveKind.GRANTED)
 QUICK = {"timeout_s": 0.2, "first_pause_s": 0.001}
@@ -146,7 +146,7 @@ async def test_a_rebuild_that_did_not_end_is_not_taken_for_intact(
 async def test_an_emptied_server_is_noticed_at_the_next_call(server_url: str, owner: str) -> None:
     ledger = await connected(server_url, owner)
     await ledger.reserve([unit("u1", "n1")])
-    async with redis.asyncio.Redis.from_url(server_url) as other:
+    async with by_hand(server_url) as other:
         await other.delete(*[f"{{stretto:{owner}}}:{part}" for part in ("meta", "nodes", "open")])
     with pytest.raises(LedgerGap, match="emptied or replaced"):
         await ledger.reserve([unit("u2", "n1")])
@@ -159,7 +159,7 @@ async def test_an_emptied_server_is_noticed_at_the_next_call(server_url: str, ow
 async def test_lost_writes_are_noticed_at_the_next_call(server_url: str, owner: str) -> None:
     ledger = await connected(server_url, owner)
     meta = f"{{stretto:{owner}}}:meta"
-    async with redis.asyncio.Redis.from_url(server_url) as other:
+    async with by_hand(server_url) as other:
         before = await other.hgetall(meta)
         await ledger.reserve([unit("u1", "n1")])
         await ledger.reserve([unit("u2", "n1")])
@@ -171,7 +171,7 @@ async def test_lost_writes_are_noticed_at_the_next_call(server_url: str, owner: 
 
 async def test_a_forgotten_script_is_loaded_again(ledger: Ledger, server_url: str) -> None:
     await ledger.install(1)
-    async with redis.asyncio.Redis.from_url(server_url) as other:
+    async with by_hand(server_url) as other:
         await other.script_flush()
     await ledger.set_nodes([node("n1")])
     assert await ledger.reserve([unit("u1", "n1")]) == [GRANTED]
@@ -179,7 +179,7 @@ async def test_a_forgotten_script_is_loaded_again(ledger: Ledger, server_url: st
 
 async def test_another_schema_is_refused(ledger: Ledger, server_url: str, owner: str) -> None:
     await ledger.install(1)
-    async with redis.asyncio.Redis.from_url(server_url) as other:
+    async with by_hand(server_url) as other:
         await other.hset(f"{{stretto:{owner}}}:meta", "schema", "99")
     with pytest.raises(LedgerRefused, match="has schema 99, not ours"):
         await ledger.install(2)

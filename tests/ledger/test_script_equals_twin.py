@@ -17,6 +17,7 @@ from stretto.ledger.requests import decode, node_fields, pod_fields
 from stretto.ledger.twin import LedgerTwin
 from stretto.ledger.types import EntryState, LedgerMember, LedgerOp, LedgerUnit, NodeAccount
 from stretto.model.unit import Attempt
+from tests.ledger.users import sync_hand
 
 OWNERS = itertools.count()
 PODS = [f"pod-{i}" for i in range(8)]
@@ -89,7 +90,7 @@ async def compare(url: str, script: list[tuple[str, Any]]) -> None:
     owner = f"differential-{next(OWNERS)}"
     twin = LedgerTwin(owner=owner)
     ledger = await Ledger.open(url, owner=owner)
-    connection = redis.Redis.from_url(url)
+    connection = sync_hand(url)
     try:
         await ledger.install(7)
         twin.install(7)
