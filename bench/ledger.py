@@ -22,7 +22,7 @@ import uvloop
 from stretto.cli.supervisor import process_cpu_s
 from stretto.ledger.client import Ledger
 from stretto.ledger.server import EmbeddedServer, find_binary
-from stretto.ledger.types import LedgerMember, LedgerUnit, NodeAccount, ReserveKind
+from stretto.ledger.types import Account, LedgerMember, LedgerUnit, ReserveKind
 from stretto.model.unit import Attempt
 
 GOAL = 60_000
@@ -57,7 +57,7 @@ async def one_run(ledger: Ledger, row: Row, *, epoch: int, batch: int, server_pi
     """Fill a fresh ledger; only the reserve calls are measured."""
     count = min(40_000, batch * 4_000)
     await ledger.install(epoch, force_rebuild=True)
-    await ledger.set_nodes([NodeAccount(f"node-{i:032x}", f"n{i}", ROOM) for i in range(NODES)])
+    await ledger.set_accounts([Account(f"node-{i:032x}", ROOM) for i in range(NODES)])
     units = units_of(str(epoch), count=count)
     gc.collect()
     gc.freeze()  # as the Binder does with what lives long

@@ -258,7 +258,7 @@ async def ledger_sums(client: KubeClient, url: str) -> dict[str, dict[str, int]]
     ledger = await Ledger.open(url, owner=f"{uid}:kube-system/stretto-binder")
     try:
         await ledger.load_names()
-        sums = await ledger.node_sums()
+        sums = await ledger.sums()
     finally:
         await ledger.close()
     nonzero = {

@@ -1,41 +1,44 @@
-"""The online audit of the ledger: a few nodes at a time are compared with memory.
+"""The online audit of the ledger: a few accounts at a time are compared with memory.
 
 Naively one would stop, read the whole ledger and compare; at 50,000 entries that is a second
-without commits. Instead each turn takes the next nodes in line, so that all have been looked at
+without commits. Instead each turn takes the next accounts in line, so that all have been looked at
 once a period. What memory expects is taken down at the moment at which the pending writes are
 taken, and the ledger is read right after these writes by the one loop that writes to it: so the
 two can be compared exactly, though memory goes on changing meanwhile.
 
-A node's sum betrays entries that memory does not know; its entries betray all the rest. A node that
-has drifted takes no commits until the ledger has been written anew.
+An account's sum betrays entries that memory does not know; a node's entries betray all the rest,
+what they are charged beside it included. A node that has drifted takes no commits until the ledger
+has been written anew.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from stretto.ledger.types import MAX_AMOUNT, Holdings, LedgerEntry
+from stretto.ledger.types import MAX_AMOUNT, Holdings, LedgerEntry, sums_of_entries
 
 PERIOD_S = 30.0
-"""In which every node is looked at once (reliability §1.1: Δa)."""
+"""In which every account is looked at once (reliability §1.1: Δa)."""
 TURN_S = 1.0
 
 
 @dataclass(slots=True)
 class Expected:
-    """What the ledger must say of some nodes."""
+    """What the ledger must say of some accounts."""
 
     entries: dict[str, dict[str, LedgerEntry]] = field(default_factory=dict)
     """Node uid → pod uid → entry."""
     changing: set[str] = field(default_factory=set)
     """Pods whose accepted version is being changed just now."""
+    used: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Account that is no node's → resource → amount."""
 
     @property
-    def nodes(self) -> list[str]:
+    def accounts(self) -> list[str]:
         """Uids."""
-        return list(self.entries)
+        return [*self.entries, *self.used]
 
     @property
     def pods(self) -> list[str]:
@@ -48,20 +51,20 @@ class LedgerAudit:
 
     def __init__(self, *, period_s: float = PERIOD_S, turn_s: float = TURN_S) -> None:
         self.rounds = 0
-        """How often all nodes have been looked at."""
+        """How often all accounts have been looked at."""
         self._turns = max(1, math.ceil(period_s / turn_s))
         self._turn_s = turn_s
         self._line: list[str] = []
         self._a_turn = 0
         self._next_at = 0.0
 
-    def due(self, now: float, nodes: Iterable[str]) -> list[str]:
-        """The nodes to look at now; none between turns."""
+    def due(self, now: float, accounts: Callable[[], Iterable[str]]) -> list[str]:
+        """The accounts to look at now; none between turns."""
         if now < self._next_at:
             return []
         self._next_at = now + self._turn_s
         if not self._line:
-            self._line = list(nodes)
+            self._line = list(accounts())
             self._a_turn = math.ceil(len(self._line) / self._turns)
             self.rounds += 1
         taken = self._line[: self._a_turn]
@@ -70,20 +73,25 @@ class LedgerAudit:
 
 
 def drift(expected: Expected, found: Holdings) -> dict[str, str]:
-    """Node uid → what is wrong there, in a sentence."""
+    """Account → what is wrong there, in a sentence."""
     wrong = {}
     for node_uid, entries in expected.entries.items():
         text = _entries_differ(entries, expected.changing, found)
-        if not text:
-            used = found.used.get(node_uid)
-            wanted = _sums(entries.values())
-            if used is None:
-                text = "the ledger has no account of it"
-            elif used != wanted and MAX_AMOUNT not in (*used.values(), *wanted.values()):
-                text = f"the ledger says that {used} is used, memory {wanted}"
-        if text:
+        wanted = sums_of_entries(entries.values()).get(node_uid, {})
+        if text := text or _sums_differ(wanted, found.used.get(node_uid)):
             wrong[node_uid] = text
+    for account, wanted in expected.used.items():
+        if text := _sums_differ(wanted, found.used.get(account)):
+            wrong[account] = text
     return wrong
+
+
+def _sums_differ(wanted: dict[str, int], used: dict[str, int] | None) -> str:
+    if used is None:
+        return "the ledger has no account of it"
+    if used != wanted and MAX_AMOUNT not in (*used.values(), *wanted.values()):
+        return f"the ledger says that {used} is used, memory {wanted}"
+    return ""
 
 
 def _entries_differ(entries: dict[str, LedgerEntry], changing: set[str], found: Holdings) -> str:
@@ -101,15 +109,7 @@ def _entries_differ(entries: dict[str, LedgerEntry], changing: set[str], found: 
                 f"the entry of pod {uid} has version {there.resource_version}, not "
                 f"{entry.resource_version}"
             )
-        if _sums([there]) != _sums([entry]):
-            return f"the entry of pod {uid} holds {dict(there.lines)}, not {dict(entry.lines)}"
+        held, wanted = sums_of_entries([there]), sums_of_entries([entry])
+        if held != wanted:
+            return f"the entry of pod {uid} holds {held}, not {wanted}"
     return ""
-
-
-def _sums(entries: Iterable[LedgerEntry]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for entry in entries:
-        for name, amount in entry.lines:
-            if amount:
-                sums[name] = min(MAX_AMOUNT, sums.get(name, 0) + max(0, amount))
-    return sums

@@ -21,10 +21,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from binder.charges import ATTACHMENTS, VOLUME, Charges
 from binder.cluster import Cluster, PodFacts
 from binder.preemptions import Preemptions
-from binder.things import Things
-from stretto.ledger.types import LedgerMember, LedgerUnit, Lines, ReserveKind, ReserveReply
+from stretto.ledger.types import (
+    Charge,
+    LedgerMember,
+    LedgerUnit,
+    Lines,
+    ReserveKind,
+    ReserveReply,
+    account_kind,
+)
 from stretto.model.shape import Shape
 from stretto.model.unit import (
     Attempt,
@@ -105,8 +113,8 @@ class Tentative:
     volumes: list[VolumePlan]
     """What their claims need there."""
     devices: list[DevicePlan]
-    things: list[tuple[LedgerMember, ...]]
-    """Their entries in the ledger beside their room."""
+    charges: list[tuple[Charge, ...]]
+    """What they take beside their room."""
 
 
 @dataclass(slots=True)
@@ -130,14 +138,16 @@ class Settled:
     free: list[str] = field(default_factory=list)
     """Pod uids that the ledger granted and memory cannot take any more."""
     drift: list[str] = field(default_factory=list)
-    """Node uids to audit."""
+    """Accounts to audit."""
 
 
 LEDGER_CAUSES = {
     ReserveKind.NO_FIT: Cause.LEDGER,
-    ReserveKind.NODE_MISSING: Cause.NODE_GONE,
+    ReserveKind.ACCOUNT_MISSING: Cause.NONE,  # as GONE_CAUSES says
     ReserveKind.FLAGGED: Cause.FROZEN,
 }
+GONE_CAUSES = {"node": Cause.NODE_GONE, VOLUME: Cause.VOLUMES, ATTACHMENTS: Cause.VOLUMES}
+"""Kind of account → what it means that it is gone."""
 
 
 OUTCOMES = {
@@ -178,7 +188,7 @@ class Committer:
         self.cluster = cluster
         self.kernel = kernel
         self.preemptions = preemptions
-        self.things = Things(cluster.snapshot, cluster.storage, kernel)
+        self.charges = Charges(cluster.snapshot, cluster.storage, kernel)
         """What reserved pods hold beside room."""
         self.dispatcher_epoch = 0
         self.withdrawn: dict[str, None] = {}
@@ -265,7 +275,7 @@ class Committer:
         rows: list[int] = []
         volumes: list[VolumePlan] = []
         devices: list[DevicePlan] = []
-        things: list[tuple[LedgerMember, ...]] = []
+        charges: list[tuple[Charge, ...]] = []
         nodes = list(proposal.nodes)
         cause = Cause.NONE
         for index, shape in enumerate(incoming.shapes):
@@ -281,7 +291,7 @@ class Committer:
             volumes.append(self.kernel.volume_plan(shape, row) if shape.claims else NO_VOLUMES)
             member = proposal.unit.members[index]
             devices.append(self._device_plan(shape, row, member.uid, proposal.unit.attempt))
-            things.append(self.things.wanted(member, shape, row, volumes[-1]))
+            charges.append(self.charges.wanted(shape, row, volumes[-1]))
             self.cluster.snapshot.add_pod(shape, row)
             rows.append(row)
         if cause is Cause.NONE and not self._topologies.agree(incoming.shapes[0].group, rows):
@@ -294,8 +304,8 @@ class Committer:
             if kind is VerdictKind.REFUSED:
                 self._details[proposal.unit.unit_id] = "an own plugin fails at the binder"
             return self._verdict(incoming, kind, cause)
-        batch.tentative.append(Tentative(incoming, nodes, rows, volumes, devices, things))
-        batch.units.append(self._ledger_unit(incoming, rows, devices, things))
+        batch.tentative.append(Tentative(incoming, nodes, rows, volumes, devices, charges))
+        batch.units.append(self._ledger_unit(incoming, rows, devices, charges))
         return None
 
     def _device_plan(self, shape: Shape, row: int, uid: str, attempt: Attempt) -> DevicePlan:
@@ -334,7 +344,7 @@ class Committer:
         incoming: Incoming,
         rows: list[int],
         devices: list[DevicePlan],
-        things: list[tuple[LedgerMember, ...]],
+        charges: list[tuple[Charge, ...]],
     ) -> LedgerUnit:
         unit = incoming.proposal.unit
         uids = self.cluster.snapshot.node_uid
@@ -344,13 +354,13 @@ class Committer:
                 uids[row],
                 member.resource_version,
                 lines_of(shape, met=plan.resources) if plan.resources else self._lines_of(shape),
+                charged,
             )
-            for member, shape, row, plan in zip(
-                unit.members, incoming.shapes, rows, devices, strict=True
+            for member, shape, row, plan, charged in zip(
+                unit.members, incoming.shapes, rows, devices, charges, strict=True
             )
         ]
-        others = [entry for entries in things for entry in entries]
-        return LedgerUnit(unit.unit_id, unit.attempt, (*members, *others))
+        return LedgerUnit(unit.unit_id, unit.attempt, tuple(members))
 
     def _lines_of(self, shape: Shape) -> Lines:
         lines = self._lines.get(shape.digest)
@@ -404,11 +414,10 @@ class Committer:
         if gone or not all(uids):
             # Seen while the ledger was asked. No bind has been sent, so it may be freed at once.
             settled.free += [member.uid for member in unit.members]
-            settled.free += [e.pod_uid for entries in tentative.things for e in entries]
             if gone:
                 return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
-        self.things.hold_all(unit.members, tentative.things)
+        self.charges.hold_all(unit.members, tentative.charges)
         for member, shape, node_uid, volumes, devices in zip(
             unit.members, incoming.shapes, uids, tentative.volumes, tentative.devices, strict=True
         ):
@@ -437,12 +446,12 @@ class Committer:
             return self._verdict(incoming, VerdictKind.SUPERSEDED)
         if reply.kind is ReserveKind.HELD:
             return self._verdict(incoming, VerdictKind.HELD)
-        things = {entry.node_uid for entries in tentative.things for entry in entries}
-        if reply.kind is ReserveKind.NODE_MISSING and reply.node_uid in things:
-            return self._verdict(incoming, VerdictKind.CONFLICT, Cause.VOLUMES)
-        if reply.kind is ReserveKind.NO_FIT:
-            settled.drift.append(reply.node_uid)
-        return self._verdict(incoming, VerdictKind.CONFLICT, LEDGER_CAUSES[reply.kind])
+        cause = LEDGER_CAUSES[reply.kind]
+        if reply.kind is ReserveKind.ACCOUNT_MISSING:
+            cause = GONE_CAUSES[account_kind(reply.account)]
+        elif reply.kind is ReserveKind.NO_FIT:
+            settled.drift.append(reply.account)
+        return self._verdict(incoming, VerdictKind.CONFLICT, cause)
 
     def _verdict(self, incoming: Incoming, kind: VerdictKind, cause: Cause = Cause.NONE) -> Verdict:
         assert (kind in OUTCOMES) == (cause is not Cause.NONE), f"{kind.name} for {cause.name}"

@@ -148,7 +148,7 @@ class CommitLoop:
         """Proposals of a shard."""
         if not self._closing:
             for one in incoming:
-                self.machine.expect(one.shapes)
+                self.machine.rooms.expect(one.shapes)
             self._proposals.add(incoming, now=time.monotonic())
             self._wake.set()
 
@@ -243,11 +243,11 @@ class CommitLoop:
         accounts, removed = self.machine.accounts()
         ops, rebases = self.machine.take_ops(), self._rebases
         self._rebases = []
-        due = self._ledger_audit.due(time.monotonic(), self.machine.cluster.nodes)
+        due = self._ledger_audit.due(time.monotonic(), self.machine.audited)
         expected = self.machine.expected(due)
         try:
             if accounts or removed:
-                await self._timed(self._ledger.set_nodes(accounts, removed))
+                await self._timed(self._ledger.set_accounts(accounts, removed))
             if ops or rebases:
                 calls = [*ops, *(op for op, _ in rebases)]
                 replies = await self._timed(self._ledger.transition(calls))
@@ -265,13 +265,13 @@ class CommitLoop:
 
     async def _compare(self, expected: Expected) -> None:
         """A turn of the online audit; see :mod:`binder.auditor`."""
-        found = await self._ledger.holdings(nodes=expected.nodes, pods=expected.pods)
+        found = await self._ledger.holdings(accounts=expected.accounts, pods=expected.pods)
         self._metrics.audit_rounds.set(self._ledger_audit.rounds)
-        for node_uid, text in drift(expected, found).items():
+        for account, text in drift(expected, found).items():
             self._metrics.drift.inc()
-            self._audit.note(AuditRecord("drift", node_uid=node_uid, cause=text))
-            logger.error("audit of node %s: %s; frozen until the ledger is mended", node_uid, text)
-            self.machine.drifts(node_uid)
+            self._audit.note(AuditRecord("drift", node_uid=account, cause=text))
+            logger.error("audit of %s: %s; a node is frozen until that is mended", account, text)
+            self.machine.drifts(account)
 
     async def _timed(self, call: Awaitable[list[bool] | list[ReserveReply] | None]) -> list:  # type: ignore[type-arg]
         began = time.perf_counter()
@@ -311,11 +311,12 @@ class CommitLoop:
                 self._stories.note(verdict.unit_id, cause_of(verdict.attempt), text)
         for stream, verdicts in streams.items():
             self.send_verdicts(stream, verdicts)
-        for node_uid in settled.drift:
+        for account in settled.drift:
             self._metrics.drift.inc()
-            self._audit.note(AuditRecord("drift", node_uid=node_uid, cause="the ledger refused"))
+            self._audit.note(AuditRecord("drift", node_uid=account, cause="the ledger refused"))
             logger.error(
-                "node %s: the ledger refuses what memory allows; frozen until audited", node_uid
+                "%s: the ledger refuses what memory allows; a node is frozen until that is mended",
+                account,
             )
         assert self.executor is not None
         for reservation in settled.reservations:

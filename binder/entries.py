@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from binder.bindings import Binding, Stage
 from binder.commit import lines_of
-from stretto.ledger.types import EntryState, LedgerEntry, LedgerMember, LedgerOp
+from stretto.ledger.types import Charge, EntryState, LedgerEntry
 from stretto.model.shape import Shape
 
 
@@ -14,22 +14,11 @@ def add_lines(sums: dict[str, int], shape: Shape, sign: int) -> None:
         sums[name] = sums.get(name, 0) + sign * amount
 
 
-def entry_for(binding: Binding, *, epoch: int) -> LedgerEntry:
+def entry_for(binding: Binding, *, epoch: int, charges: tuple[Charge, ...] = ()) -> LedgerEntry:
     """A reservation as the ledger ought to have it: not BOUND while its bind may be in flight."""
     reservation = binding.reservation
     state = EntryState.BOUND if binding.stage is Stage.BOUND else EntryState.RESERVED
     return LedgerEntry(
         binding.uid, reservation.node_uid, reservation.unit_id, reservation.attempt, epoch,
-        binding.resource_version, state, reservation.lines,
+        binding.resource_version, state, reservation.lines, charges,
     )  # fmt: skip
-
-
-def adoption(binding: Binding) -> LedgerOp:
-    """The ledger operation that makes the entry say what is true now."""
-    return adopting(entry_for(binding, epoch=0))
-
-
-def adopting(entry: LedgerEntry) -> LedgerOp:
-    """The ledger operation that makes an entry be so."""
-    member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
-    return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)

@@ -17,19 +17,19 @@ class Freezes:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.drifted: set[str] = set()
-        """Node uids frozen because the ledger refused what memory allowed."""
+        """Accounts on which ledger and memory disagree."""
         self._unreadable: dict[str, str] = {}
         """Uid of a bound pod that cannot be read → the name of its node."""
 
-    def drifts(self, node_uid: str) -> list[str]:
-        """Ledger and memory disagree on a node."""
-        self.drifted.add(node_uid)
-        return self.look_at(node_uid)
+    def drifts(self, account: str) -> list[str]:
+        """Ledger and memory disagree on an account."""
+        self.drifted.add(account)
+        return self.look_at(account)
 
     def mended(self) -> list[str]:
         """The ledger has been rebuilt from memory."""
         drifted, self.drifted = self.drifted, set()
-        return [uid for node_uid in drifted for uid in self.look_at(node_uid)]
+        return [uid for account in drifted for uid in self.look_at(account)]
 
     def unreadable(self, uid: str, *, node_name: str) -> list[str]:
         """A pod is bound to a node and cannot be read."""

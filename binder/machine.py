@@ -12,7 +12,7 @@ shard sees a reservation before any bind's reply, design §5.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from binder.auditor import Expected
 from binder.bindings import Binding, End, Stage
@@ -20,18 +20,18 @@ from binder.budgets import Budgets
 from binder.cluster import Cluster, PodFacts, PodRow
 from binder.commit import Batch, Committer, Incoming, Reservation, Settled
 from binder.effects import Effects, Scheduled
-from binder.entries import add_lines, adoption, entry_for
+from binder.entries import entry_for
 from binder.freezes import Freezes
 from binder.outcomes import OutcomeLog
 from binder.prebind import Prebinds, special_key
 from binder.preemptions import Preemptions
-from binder.unchecked import UNLIMITED, Unchecked
+from binder.rooms import Rooms
 from stretto.ledger.types import (
     NO_ATTEMPT,
+    Account,
     EntryState,
     LedgerEntry,
     LedgerOp,
-    NodeAccount,
     ReserveReply,
 )
 from stretto.model.device_claims import met_by_devices
@@ -63,7 +63,6 @@ class Machine:
     def __init__(self, *, epoch: int, profiles: Profiles) -> None:
         self.cluster = Cluster(epoch=epoch)
         self.cluster.read_labels(profiles.label_keys)
-        self._unchecked = Unchecked(profiles)
         self.kernel = Kernel(self.cluster.snapshot, profiles)
         self.bindings: dict[str, Binding] = {}
         """Every pod that has a ledger entry, by uid."""
@@ -78,10 +77,8 @@ class Machine:
         self.ops: list[LedgerOp] = []
         """Ledger operations to write before the next reservation."""
         self._freezes = Freezes(self.cluster)
-        self._foreign: dict[str, dict[str, int]] = {}
-        """Node uid → resource → amount of pods that have no ledger entry."""
-        self._dirty_nodes: dict[str, None] = {}
-        self._removed_nodes: dict[str, None] = {}
+        self.rooms = Rooms(self.cluster, profiles)
+        """The nodes' accounts."""
         self._confirming: set[str] = set()
         self._scheduled: list[Scheduled] = []
         self._ended: list[tuple[Binding, Stage]] = []
@@ -98,8 +95,7 @@ class Machine:
         replaced = self.node_gone(former) if former and former != row.uid else []
         arrived = self.cluster.node_seen(row)
         if arrived is not None:
-            self._dirty_nodes[row.uid] = None
-            self._removed_nodes.pop(row.uid, None)
+            self.rooms.node_seen(row.uid)
             for uid in arrived:
                 self._arrived(uid, row.uid)
             self._freezes.look_at(row.uid)
@@ -109,11 +105,10 @@ class Machine:
         """A bound pod that had waited for a node of its name is on it now."""
         binding = self.bindings.get(uid)
         if binding is None:
-            shape = self.cluster.shape(self.cluster.pods[uid].shape_id)
-            add_lines(self._foreign.setdefault(node_uid, {}), shape, 1)
+            self.rooms.count(self.cluster.pods[uid], 1)
         else:
             binding.reservation = binding.reservation._replace(node_uid=node_uid)
-            self.ops.append(adoption(binding))
+            self._adopt(binding)
 
     def node_gone(self, uid: str) -> list[Binding]:
         """A node was deleted; reservations on it whose bind has not been sent, to be resolved.
@@ -133,9 +128,7 @@ class Machine:
                 orphans.append(binding)
             elif binding.stage is Stage.PREBIND:
                 self.prebinds.node_gone(pod)
-        self._foreign.pop(uid, None)
-        self._dirty_nodes.pop(uid, None)
-        self._removed_nodes[uid] = None
+        self.rooms.node_gone(uid)
         return orphans
 
     def needs_shape(self, uid: str, node_name: str) -> bool:
@@ -170,23 +163,17 @@ class Machine:
         binding.reservation = new = old._replace(shape=shape)
         self.cluster.bound_to(binding.uid, shape=shape, node_name=old.node_name)
         if new.lines != old.lines:
-            self.ops.append(adoption(binding))
+            self._adopt(binding)
 
     def _foreign_seen(self, uid: str, *, node_name: str, shape: Shape) -> None:
         before = self.cluster.pods.get(uid)
         if not self.cluster.bound_to(uid, shape=shape, node_name=node_name):
             return
         if before is not None:
-            self._count_foreign(before, -1)
+            self.rooms.count(before, -1)
         after = self.cluster.pods.get(uid)
         if after is not None:
-            self._count_foreign(after, 1)
-
-    def _count_foreign(self, row: PodRow, sign: int) -> None:
-        if row.node_uid in self.cluster.nodes:
-            sums = self._foreign.setdefault(row.node_uid, {})
-            add_lines(sums, self.cluster.shape(row.shape_id), sign)
-            self._dirty_nodes[row.node_uid] = None
+            self.rooms.count(after, 1)
 
     def pod_gone(self, uid: str) -> None:
         """The watch shows that a bound pod was deleted, or has ended."""
@@ -199,7 +186,7 @@ class Machine:
         self.cluster.remove(uid)
         self.preemptions.pod_gone(uid)
         if row is not None:
-            self._count_foreign(row, -1)
+            self.rooms.count(row, -1)
 
     # ------------------------------------------------------------------------------------- commits
     def take(self, proposals: Sequence[Incoming]) -> Batch:
@@ -219,8 +206,8 @@ class Machine:
                 self.cluster.devices.hold(uid, reservation.devices, special=special)
         self._prebind(settled.reservations)
         self.ops += [LedgerOp.free(uid) for uid in settled.free]
-        for node_uid in settled.drift:
-            self.drifts(node_uid)
+        for account in settled.drift:
+            self.drifts(account)
         for outcome in settled.outcomes:
             self.outcomes.append(outcome)
         return settled
@@ -267,7 +254,8 @@ class Machine:
         if binding.over:
             self.cluster.storage.release(uid)
             self.cluster.devices.release(uid)
-            self.ops += [LedgerOp.free(entry) for entry in self.committer.things.release(uid)]
+            if self.committer.charges.release(uid) and binding.stage is Stage.BOUND:
+                self._adopt(binding)  # it is on its node; the rest is the API's business now
             self.prebinds.withdraw(uid)
         if binding.stage is Stage.OVER and self.bindings.get(uid) is binding:
             del self.bindings[uid]
@@ -291,7 +279,7 @@ class Machine:
             self.ops.append(LedgerOp.bound(binding.uid))
         else:
             binding.reservation = old._replace(node_uid=node_uid)
-            self.ops.append(adoption(binding))
+            self._adopt(binding)
 
     def _tell(self, binding: Binding, end: End) -> None:
         """The outcome of a unit's member, and the event of a bind."""
@@ -349,31 +337,17 @@ class Machine:
         return [*self.open, *self.preemptions.claims]
 
     # --------------------------------------------------------------------------------------- ledger
-    def accounts(self) -> tuple[list[NodeAccount], list[str]]:
-        """(node accounts that changed, node uids that went) since the last call."""
-        dirty, self._dirty_nodes = self._dirty_nodes, {}
-        removed, self._removed_nodes = self._removed_nodes, {}
-        found = [self.account(uid) for uid in dirty if uid in self.cluster.nodes]
-        things, gone = self.committer.things.changes()
-        return found + things, [*removed, *gone]
+    def accounts(self) -> tuple[list[Account], list[str]]:
+        """(accounts that changed, accounts that went) since the last call."""
+        nodes, nodes_gone = self.rooms.changes()
+        others, others_gone = self.committer.charges.changes()
+        return nodes + others, nodes_gone + others_gone
 
-    def all_accounts(self) -> list[NodeAccount]:
+    def all_accounts(self) -> list[Account]:
         """Every account, for a ledger that is written anew; what has changed so far is in it."""
         self.accounts()
-        nodes = [self.account(uid) for uid in self.cluster.nodes]
-        return nodes + list(self.committer.things.accounts.values())
-
-    def account(self, uid: str) -> NodeAccount:
-        """What the ledger must know of a node."""
-        entry = self.cluster.nodes[uid]
-        foreign = {name: amount for name, amount in self._foreign.get(uid, {}).items() if amount}
-        allocatable = dict(entry.row.allocatable) | dict.fromkeys(self._unchecked.names, UNLIMITED)
-        return NodeAccount(uid, entry.row.name, allocatable, foreign, entry.frozen)
-
-    def expect(self, shapes: Iterable[Shape]) -> None:
-        """Pods of these shapes are proposed; called before their accounts are written."""
-        if self._unchecked.learn(shapes):
-            self._dirty_nodes |= dict.fromkeys(self.cluster.nodes)
+        nodes = [self.rooms.account(uid) for uid in self.cluster.nodes]
+        return nodes + list(self.committer.charges.accounts.values())
 
     def take_ops(self) -> list[LedgerOp]:
         """Ledger operations since the last call."""
@@ -388,8 +362,8 @@ class Machine:
         uid = PodUid(entry.pod_uid)
         member = Member(uid, namespace, name, entry.resource_version, 0)
         binding = self._held(member, row, unit_id=UnitId(entry.unit_id), attempt=entry.attempt)
-        if tuple(sorted(entry.lines)) != tuple(sorted(binding.reservation.lines)):
-            self.ops.append(adoption(binding))
+        if entry.charges or sorted(entry.lines) != sorted(binding.reservation.lines):
+            self._adopt(binding)
         elif entry.state is not EntryState.BOUND:
             self.ops.append(LedgerOp.bound(uid))
         return binding
@@ -400,14 +374,14 @@ class Machine:
         member = Member(PodUid(uid), namespace, name, 0, 0)
         row = self.cluster.pods[uid]
         binding = self._held(member, row, unit_id=UnitId(uid), attempt=NO_ATTEMPT)
-        self.ops.append(adoption(binding))
+        self._adopt(binding)
         return binding
 
     def _held(self, member: Member, row: PodRow, *, unit_id: UnitId, attempt: Attempt) -> Binding:
         """A pod that was counted as foreign is a bound entry from now on."""
         shape = self.cluster.shape(row.shape_id)
         node = self.cluster.nodes[row.node_uid].row
-        self._count_foreign(row, -1)
+        self.rooms.count(row, -1)
         held = Reservation(member, shape, row.node_uid, node.name, unit_id, attempt, "")
         binding = Binding(held._replace(met=met_by_devices(shape, node.allocatable)))
         binding.stage = Stage.BOUND
@@ -416,48 +390,55 @@ class Machine:
 
     def entries(self) -> list[LedgerEntry]:
         """Every entry as the ledger ought to have it."""
-        epoch = self.cluster.epoch
-        found = [entry_for(binding, epoch=epoch) for binding in self.bindings.values()]
-        things = self.committer.things
-        return found + things.entries(lambda uid: entry_for(self.bindings[uid], epoch=epoch))
+        return [self._entry(binding) for binding in self.bindings.values()]
 
-    def expected(self, node_uids: Sequence[str]) -> Expected:
-        """What the ledger has to say of nodes once all operations so far are written."""
-        found = Expected()
-        for node_uid in node_uids:
-            node = self.cluster.nodes.get(node_uid)
+    def _entry(self, binding: Binding) -> LedgerEntry:
+        charges = self.committer.charges.of(binding.uid)
+        return entry_for(binding, epoch=self.cluster.epoch, charges=charges)
+
+    def _adopt(self, binding: Binding) -> None:
+        """Make a reservation's entry say what is true now."""
+        self.ops.append(LedgerOp.adopting(self._entry(binding)))
+
+    def audited(self) -> list[str]:
+        """Every account, in the order in which they are audited."""
+        return [*self.cluster.nodes, *self.committer.charges.accounts]
+
+    def expected(self, accounts: Sequence[str]) -> Expected:
+        """What the ledger has to say of accounts once all operations so far are written."""
+        found, charges = Expected(), self.committer.charges
+        for uid in accounts:
+            node = self.cluster.nodes.get(uid)
             if node is None:
+                if uid in charges.accounts:
+                    found.used[uid] = charges.used(uid)
                 continue
-            held = {uid: self.bindings[uid] for uid in node.pods if uid in self.bindings}
-            found.entries[node_uid] = {
-                uid: entry_for(binding, epoch=self.cluster.epoch) for uid, binding in held.items()
-            }
+            held = {pod: self.bindings[pod] for pod in node.pods if pod in self.bindings}
+            found.entries[uid] = {pod: self._entry(binding) for pod, binding in held.items()}
             found.changing |= {uid for uid, b in held.items() if b.stage is Stage.REBASING}
         return found
 
     @property
     def drifted(self) -> bool:
-        """Some nodes are frozen because the ledger refused what memory allowed."""
+        """Ledger and memory disagree somewhere."""
         return bool(self._freezes.drifted)
 
-    def drifts(self, node_uid: str) -> None:
-        """Ledger and memory disagree on a node: nothing is committed there until it is mended."""
-        self._frozen(self._freezes.drifts(node_uid))
+    def drifts(self, account: str) -> None:
+        """Ledger and memory disagree on an account: until it is mended nothing is committed there
+        if it is a node's."""
+        self.rooms.look_at(self._freezes.drifts(account))
 
     def thaw(self) -> None:
         """The ledger has been rebuilt from memory: what its drift has frozen may go on."""
-        self._frozen(self._freezes.mended())
+        self.rooms.look_at(self._freezes.mended())
 
     def pod_unreadable(self, uid: str, *, node_name: str) -> None:
         """Without this bound pod's amounts the node's room is not known: it takes nothing more."""
-        self._frozen(self._freezes.unreadable(uid, node_name=node_name))
+        self.rooms.look_at(self._freezes.unreadable(uid, node_name=node_name))
 
     def pod_readable(self, uid: str) -> None:
         """A pod that could not be read can be, or is gone."""
-        self._frozen(self._freezes.readable(uid))
-
-    def _frozen(self, node_uids: Sequence[str]) -> None:
-        self._dirty_nodes |= dict.fromkeys(node_uids)
+        self.rooms.look_at(self._freezes.readable(uid))
 
     # -------------------------------------------------------------------------------------- effects
     def effects(self) -> Effects:
@@ -477,7 +458,7 @@ class Machine:
         self.cluster.storage.validate(self.open)
         self.cluster.devices.validate(self.open)
         self.preemptions.validate()
-        self.committer.things.validate(self.open)
+        self.committer.charges.validate(self.open)
         for uid in self.cluster.facts:
             assert self.cluster.knows(uid) or uid in self.bindings, f"{uid} is not forgotten"
         assert self.open.keys() == {u for u, b in self.bindings.items() if not b.over}
@@ -488,9 +469,4 @@ class Machine:
             if node_uid in self.cluster.nodes:
                 assert row is not None, f"{uid} holds a reservation and has no row"
                 assert row.node_uid == node_uid
-        for uid, entry in self.cluster.nodes.items():
-            expected: dict[str, int] = {}
-            for pod in entry.pods - self.bindings.keys():
-                add_lines(expected, self.cluster.shape(self.cluster.pods[pod].shape_id), 1)
-            have = {k: v for k, v in self._foreign.get(uid, {}).items() if v}
-            assert have == {k: v for k, v in expected.items() if v}, f"foreign sums of {uid}"
+        self.rooms.validate(self.bindings)

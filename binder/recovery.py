@@ -31,14 +31,13 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from binder.claim_fences import ClaimFences, PendingSpec, PendingStatus, claim_keys
-from binder.entries import adopting
 from binder.executor import Executor
 from binder.machine import Machine
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError
 from stretto.kube.lease import Tenure
 from stretto.ledger.client import Ledger
-from stretto.ledger.types import InstallReply, LedgerEntry, LedgerOp
+from stretto.ledger.types import Charge, InstallReply, LedgerEntry, LedgerOp, sums_of_entries
 from stretto.telemetry.audit_log import AuditLog, AuditRecord
 
 logger = logging.getLogger(__name__)
@@ -185,7 +184,7 @@ class Opening:
         ]
         await fences.fence(claims, pending=self._pending)
         self._adopt(names)
-        await self._write_nodes()
+        await self._write_accounts()
         await self._ledger.transition(machine.take_ops())
         if not await self._sums_agree():
             logger.error("the ledger's sums are not those of its entries; rebuilding it")
@@ -209,12 +208,12 @@ class Opening:
         if self.adopted:
             logger.warning("%d bound pods of ours had no entry in the ledger", self.adopted)
 
-    async def _write_nodes(self) -> None:
+    async def _write_accounts(self) -> None:
         machine = self._machine
-        known = await self._ledger.node_sums()
+        known = await self._ledger.sums()
         accounts = machine.all_accounts()
-        wanted = {account.node_uid for account in accounts}
-        await self._ledger.set_nodes(accounts, [uid for uid in known if uid not in wanted])
+        wanted = {account.uid for account in accounts}
+        await self._ledger.set_accounts(accounts, [uid for uid in known if uid not in wanted])
 
     async def _fence(self, pods: list[PendingMeta]) -> None:
         """Fence pods, some at a time, each until it is fenced, bound or gone."""
@@ -283,17 +282,9 @@ class Opening:
 
     async def _sums_agree(self) -> bool:
         """Whether the ledger's sums are those of its entries."""
-        expected: dict[str, dict[str, int]] = {}
-        for entry in await self._ledger.entries():
-            sums = expected.setdefault(entry.node_uid, {})
-            for name, amount in entry.lines:
-                sums[name] = sums.get(name, 0) + amount
-        found = await self._ledger.node_sums()
-        return all(
-            {name: amount for name, amount in found.get(uid, {}).items() if amount}
-            == {name: amount for name, amount in expected.get(uid, {}).items() if amount}
-            for uid in found.keys() | expected.keys()
-        )
+        expected = sums_of_entries(await self._ledger.entries())
+        found = await self._ledger.sums()
+        return expected == {uid: sums for uid, sums in found.items() if sums}
 
 
 class SeenSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -316,7 +307,7 @@ async def rebuild(machine: Machine, ledger: Ledger) -> None:
     written in the next round. A Binder that dies in the middle leaves a ledger that says so.
     """
     machine.take_ops()
-    await ledger.rebuild(nodes=machine.all_accounts(), entries=machine.entries())
+    await ledger.rebuild(accounts=machine.all_accounts(), entries=machine.entries())
 
 
 class Repair:
@@ -347,24 +338,24 @@ class Repair:
         machine = self._machine
         found = await self._ledger.install(machine.cluster.epoch)
         entries = {entry.pod_uid: entry for entry in await self._ledger.entries()}
-        known = await self._ledger.node_sums()
+        known = await self._ledger.sums()
         # From here on memory as it is now is written; what the watches change meanwhile gathers
         # in the machine's operations and accounts and is written in the next round.
         accounts = machine.all_accounts()
         machine.take_ops()
-        uids = {account.node_uid for account in accounts}
+        uids = {account.uid for account in accounts}
         wanted = {entry.pod_uid: entry for entry in machine.entries()}
         ops = [LedgerOp.free(uid) for uid in entries if uid not in wanted]
         ops += [
-            adopting(entry)
+            LedgerOp.adopting(entry)
             for uid, entry in wanted.items()
             if uid not in entries or not same(entries[uid], entry)
         ]
-        await self._ledger.set_nodes(accounts, [uid for uid in known if uid not in uids])
+        await self._ledger.set_accounts(accounts, [uid for uid in known if uid not in uids])
         await self._ledger.transition(ops)
         await self._ledger.opened()
         logger.warning(
-            "ledger compared with memory: %s, %d operations, %d nodes",
+            "ledger compared with memory: %s, %d operations, %d accounts",
             "intact" if found.intact else "it was empty", len(ops), len(accounts),
         )  # fmt: skip
 
@@ -374,4 +365,8 @@ def same(found: LedgerEntry, wanted: LedgerEntry) -> bool:
     return (
         (found.node_uid, found.resource_version, found.state)
         == (wanted.node_uid, wanted.resource_version, wanted.state)
-    ) and sorted(found.lines) == sorted(wanted.lines)
+    ) and sorted(map(_sorted, found.holds())) == sorted(map(_sorted, wanted.holds()))
+
+
+def _sorted(charge: Charge) -> tuple[str, list[tuple[str, int]]]:
+    return charge.account, sorted(charge.lines)

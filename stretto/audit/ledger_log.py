@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from stretto.ledger.requests import Names, entry_of, node_fields, pod_fields
+from stretto.ledger.requests import Names, account_fields, entry_of, pod_fields
 from stretto.ledger.types import LedgerEntry
 
 Write = tuple[str, str, bytes | None]
 """(part, field, value); None: the field was deleted."""
-_KEY = re.compile(r"\{stretto:(?P<owner>.*)\}:(?P<part>meta|nodes|open|bound|units)\Z")
-PARTS = ("meta", "nodes", "open", "bound", "units")
+_KEY = re.compile(r"\{stretto:(?P<owner>.*)\}:(?P<part>meta|accounts|open|bound|units)\Z")
+PARTS = ("meta", "accounts", "open", "bound", "units")
 
 
 class LogCutError(ValueError):
@@ -128,12 +128,12 @@ def _part(key: bytes, owner: str) -> str:
 
 
 @dataclasses.dataclass(slots=True)
-class NodeAccount:
-    """A node as the ledger has it."""
+class AccountState:
+    """An account as the ledger has it."""
 
     flags: int
     amounts: dict[str, tuple[int, int, int]]
-    """Resource → (allocatable, used, foreign)."""
+    """Resource → (capacity, used, foreign)."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -141,7 +141,7 @@ class LedgerState:
     """The ledger after a step; :meth:`apply` moves it on."""
 
     meta: dict[str, str] = dataclasses.field(default_factory=dict)
-    nodes: dict[str, NodeAccount] = dataclasses.field(default_factory=dict)
+    accounts: dict[str, AccountState] = dataclasses.field(default_factory=dict)
     open: dict[str, LedgerEntry] = dataclasses.field(default_factory=dict)
     bound: dict[str, LedgerEntry] = dataclasses.field(default_factory=dict)
     names: Names = dataclasses.field(default_factory=Names)
@@ -172,8 +172,8 @@ class LedgerState:
             if part == "meta":
                 self._meta(field, value)
         for part, field, value in step.writes:
-            if part == "nodes":
-                self._node(field, value)
+            if part == "accounts":
+                self._account(field, value)
             elif part in ("open", "bound"):
                 self._pod(getattr(self, part), field, value)
 
@@ -185,16 +185,16 @@ class LedgerState:
         if field == "names":
             self.names = Names(msgspec.json.decode(value, type=list[str]) if value else ())
 
-    def _node(self, uid: str, value: bytes | None) -> None:
+    def _account(self, uid: str, value: bytes | None) -> None:
         if value is None:
-            self.nodes.pop(uid, None)
+            self.accounts.pop(uid, None)
             return
-        flags, *rest = node_fields(value)
+        flags, *rest = account_fields(value)
         amounts = {
             self.names.name_of(rest[at]): (rest[at + 1], rest[at + 2], rest[at + 3])
             for at in range(0, len(rest), 4)
         }
-        self.nodes[uid] = NodeAccount(flags, amounts)
+        self.accounts[uid] = AccountState(flags, amounts)
 
     def _pod(self, part: dict[str, Any], uid: str, value: bytes | None) -> None:
         if value is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stretto.audit.findings import Findings
-from stretto.audit.ledger_log import LedgerState, NodeAccount, Step
-from stretto.ledger.types import LedgerEntry
+from stretto.audit.ledger_log import AccountState, LedgerState, Step
+from stretto.ledger.types import LedgerEntry, account_kind, sums_of_entries
 
 Sums = dict[str, dict[str, int]]
 
@@ -30,7 +30,7 @@ class LedgerRules:
         self.releases: list[Release] = []
         self._findings = findings
         self._sums: Sums = {}
-        """Node uid → what its entries take, added up here."""
+        """Account → what entries take of it, added up here."""
 
     def run(self, steps: list[Step]) -> None:
         """Check every step."""
@@ -68,9 +68,9 @@ class LedgerRules:
     ) -> None:
         for entries, sign in ((old, -1), (new, 1)):
             for entry in entries.values():
-                if entry is not None:
-                    sums = self._sums.setdefault(entry.node_uid, {})
-                    for name, amount in entry.lines:
+                for account, lines in () if entry is None else entry.holds():
+                    sums = self._sums.setdefault(account, {})
+                    for name, amount in lines:
                         sums[name] = sums.get(name, 0) + sign * amount
 
     def _epochs(self, step: Step, before: dict[str, str]) -> None:
@@ -89,15 +89,15 @@ class LedgerRules:
             )  # fmt: skip
 
     def _sums_agree(self, step: Step) -> None:
-        """I1a, first half: what a node's account says is used is what its entries take."""
-        touched = {uid for uid in step.fields("nodes") if uid in self.state.nodes}
+        """I1a, first half: what an account says is used is what its entries take."""
+        touched = {uid for uid in step.fields("accounts") if uid in self.state.accounts}
         for uid in touched:
-            account = self.state.nodes[uid]
+            account = self.state.accounts[uid]
             used = {name: used for name, (_, used, _) in account.amounts.items() if used}
             wanted = {name: amount for name, amount in self._sums.get(uid, {}).items() if amount}
             self._findings.check(
                 "I1a", holds=used == wanted, where=f"ledger step {step.number}",
-                what=f"node {uid}: the account says {used}, its entries take {wanted}",
+                what=f"account {uid} says {used}, its entries take {wanted}",
             )  # fmt: skip
 
     def _granted(self, step: Step, new: dict[str, LedgerEntry | None]) -> list[LedgerEntry]:
@@ -125,23 +125,21 @@ class LedgerRules:
                 what=f"pod {entry.pod_uid} was reserved under epoch {entry.epoch}, the ledger's "
                 f"is {self.state.epoch}",
             )  # fmt: skip
-            account = self.state.nodes.get(entry.node_uid)
-            self._findings.check(
-                "I20", holds=account is not None and account.flags == 0, where=where,
-                what=f"pod {entry.pod_uid} was reserved on node {entry.node_uid}, which is gone or "
-                "frozen",
-            )  # fmt: skip
-        for uid in {entry.node_uid for entry in granted}:
-            wanted = {
-                name for e in granted if e.node_uid == uid for name, amount in e.lines if amount
-            }
-            self._room(where, uid, self.state.nodes.get(uid), wanted)
+            for uid, _ in entry.holds():
+                account = self.state.accounts.get(uid)
+                self._findings.check(
+                    "I20", holds=account is not None and account.flags == 0, where=where,
+                    what=f"pod {entry.pod_uid} was reserved on {account_kind(uid)} {uid}, which "
+                    "is gone or frozen",
+                )  # fmt: skip
+        for uid, sums in sums_of_entries(granted).items():
+            self._room(where, uid, self.state.accounts.get(uid), set(sums))
 
-    def _room(self, where: str, uid: str, account: NodeAccount | None, wanted: set[str]) -> None:
+    def _room(self, where: str, uid: str, account: AccountState | None, wanted: set[str]) -> None:
         """I1a, second half: a grant fits."""
         for name in wanted if account is not None else ():
             room, used, foreign = account.amounts.get(name, (0, 0, 0)) if account else (0, 0, 0)
             self._findings.check(
                 "I1a", holds=used + foreign <= room, where=where,
-                what=f"node {uid}: {used} reserved and {foreign} foreign of {room} {name}",
+                what=f"account {uid}: {used} reserved and {foreign} foreign of {room} {name}",
             )  # fmt: skip

@@ -16,6 +16,7 @@ import msgspec
 from stretto.kube.client import KubeClient
 from stretto.kube.listing import read_all
 from stretto.ledger.client import Ledger
+from stretto.ledger.types import sums_of_entries
 from stretto.model.device_claims import met_by_devices
 from stretto.model.objects import Node, Pod
 from stretto.model.shaping import ShapeMaker
@@ -112,7 +113,6 @@ async def difference(client: KubeClient, ledger: Ledger) -> str:
     """What ledger and API disagree on, "" for nothing."""
     await ledger.load_names()
     maker = ShapeMaker()
-    expected: dict[str, dict[str, int]] = {}
     live = {}
     nodes = {n.metadata.name: n for n in await read_all(client, "/api/v1/nodes", kind=Node)}
     for pod in await read_all(client, "/api/v1/pods", kind=Pod):
@@ -129,11 +129,9 @@ async def difference(client: KubeClient, ledger: Ledger) -> str:
     for uid, entry in entries.items():
         if dict(entry.lines) != live[uid]:
             return f"the entry of pod {uid} says {dict(entry.lines)}, the pod {live[uid]}"
-        sums = expected.setdefault(entry.node_uid, {})
-        for name, amount in entry.lines:
-            sums[name] = sums.get(name, 0) + amount
-    for uid, found in (await ledger.node_sums()).items():
-        wanted = {name: amount for name, amount in expected.get(uid, {}).items() if amount}
+    expected = sums_of_entries(entries.values())
+    for uid, found in (await ledger.sums()).items():
+        wanted = expected.get(uid, {})
         if found != wanted:
-            return f"node {uid}: sums {found}, entries {wanted}"
+            return f"account {uid}: sums {found}, entries {wanted}"
     return ""

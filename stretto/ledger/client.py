@@ -42,29 +42,28 @@ from stretto.ledger.requests import (
     Names,
     ReserveRequest,
     TransitionRequest,
+    account_fields,
+    account_rows,
     chunks,
     decode,
     encode,
     entry_of,
-    node_fields,
-    nodes_rows,
     pod_fields,
     reserve_replies,
     sums_of,
 )
 from stretto.ledger.types import (
     SCHEMA,
+    Account,
     Holdings,
     InstallReply,
     LedgerEntry,
     LedgerFenced,
     LedgerGap,
-    LedgerMember,
     LedgerOp,
     LedgerRefused,
     LedgerUnavailable,
     LedgerUnit,
-    NodeAccount,
     ReserveReply,
 )
 
@@ -83,7 +82,7 @@ SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest()
 REFUSALS = (AuthenticationError, AuthorizationError, ResponseError)
 MALFORMED = (ValueError, IndexError, struct.error, msgspec.DecodeError, TypeError)
 """What reading a record raises that somebody has written over."""
-PARTS = ("meta", "nodes", "open", "bound", "units")
+PARTS = ("meta", "accounts", "open", "bound", "units")
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +289,7 @@ class Ledger:
     async def install(self, epoch: int, *, force_rebuild: bool = False) -> InstallReply:
         """Take the ledger for an epoch; ``force_rebuild`` empties it and begins a new generation.
 
-        A ledger that was not intact is to be filled from the truth (:meth:`set_nodes`, then
+        A ledger that was not intact is to be filled from the truth (:meth:`set_accounts`, then
         adopting :meth:`transition` steps); it counts as intact for a successor once
         :meth:`opened` or the first :meth:`reserve` has said so.
 
@@ -329,7 +328,7 @@ class Ledger:
         await self._call("opened")
 
     async def rebuild(
-        self, *, nodes: Sequence[NodeAccount], entries: Iterable[LedgerEntry]
+        self, *, accounts: Sequence[Account], entries: Iterable[LedgerEntry]
     ) -> InstallReply:
         """Empty the ledger and fill it with the accounts and entries that are true.
 
@@ -337,8 +336,8 @@ class Ledger:
             LedgerFenced, LedgerGap, LedgerUnavailable: see the classes. Do it again then.
         """
         reply = await self.install(self._epoch, force_rebuild=True)
-        await self.set_nodes(nodes)
-        await self.transition([_adoption(entry) for entry in entries])
+        await self.set_accounts(accounts)
+        await self.transition([LedgerOp.adopting(entry) for entry in entries])
         await self.opened()
         return reply
 
@@ -366,12 +365,12 @@ class Ledger:
             applied += [digit == ord("1") for digit in reply]
         return applied
 
-    async def set_nodes(self, changes: Sequence[NodeAccount], removed: Iterable[str] = ()) -> None:
-        """Add, change or remove node accounts; what entries use on them stays counted."""
+    async def set_accounts(self, changes: Sequence[Account], removed: Iterable[str] = ()) -> None:
+        """Add, change or remove accounts; what entries use of them stays counted."""
         for part in chunks(changes, CHUNK):
-            await self._call("nodes", encode([nodes_rows(part, self._names), []]))
+            await self._call("accounts", encode([account_rows(part, self._names), []]))
         for part in chunks(list(removed), CHUNK):
-            await self._call("nodes", encode([[], part]))
+            await self._call("accounts", encode([[], part]))
 
     # --------------------------------------------------------------------------------- reading
     async def _records(
@@ -410,13 +409,13 @@ class Ledger:
             found |= {uid: record async for uid, record in self._records(part, pod_fields)}
         return [entry_of(uid, record, self._names) for uid, record in found.items()]
 
-    async def holdings(self, *, nodes: Sequence[str], pods: Sequence[str]) -> Holdings:
-        """What the ledger says of these nodes and pods. A record that cannot be read is left out.
+    async def holdings(self, *, accounts: Sequence[str], pods: Sequence[str]) -> Holdings:
+        """What the ledger says of these accounts and pods; what cannot be read is left out.
 
         Raises:
             LedgerUnavailable: no answer.
         """
-        wanted = (("nodes", nodes), ("open", pods), ("bound", pods))
+        wanted = (("accounts", accounts), ("open", pods), ("bound", pods))
         pipeline = self._server.pipeline(transaction=False)
         for part, uids in wanted:
             if uids:
@@ -430,19 +429,19 @@ class Ledger:
         for (part, uids), values in zip([w for w in wanted if w[1]], replies, strict=True):
             found[part] = {u: v for u, v in zip(uids, values, strict=True) if v is not None}
         used, entries = {}, {}
-        for uid, packed in found["nodes"].items():
+        for uid, packed in found["accounts"].items():
             with contextlib.suppress(*MALFORMED):
-                used[uid] = sums_of(node_fields(packed), self._names)
+                used[uid] = sums_of(account_fields(packed), self._names)
         for uid, packed in (found["bound"] | found["open"]).items():
             with contextlib.suppress(*MALFORMED):
                 entries[uid] = entry_of(uid, pod_fields(packed), self._names)
         return Holdings(used, entries)
 
-    async def node_sums(self) -> dict[str, dict[str, int]]:
-        """Amounts that entries use, per node uid (nodes without an account too, while in use)."""
+    async def sums(self) -> dict[str, dict[str, int]]:
+        """Amounts that entries use, per account (removed ones too, while in use)."""
         return {
             uid: sums_of(record, self._names)
-            async for uid, record in self._records("nodes", node_fields)
+            async for uid, record in self._records("accounts", account_fields)
         }
 
 
@@ -461,8 +460,3 @@ def server_problem(info: dict[str, Any]) -> str:
     if info.get("role", "master") != "master":
         return "is a replica, which takes no writes; give the primary's address in --redis-url"
     return ""
-
-
-def _adoption(entry: LedgerEntry) -> LedgerOp:
-    member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
-    return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)

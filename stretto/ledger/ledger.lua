@@ -1,5 +1,5 @@
 #!lua
--- The ledger's one script. KEYS: meta, nodes, open, bound, units (one hash tag). ARGV: operation, then as each says.
+-- The ledger's one script. KEYS: meta, accounts, open, bound, units (one hash tag). ARGV: operation, then as each says.
 --
 -- Order in every numbered call: stamp (generation, epoch, writer), then the writer's sequence (the last number again is
 -- answered from the stored reply, any other but the next is a gap), then the operation, which decides everything before
@@ -7,14 +7,15 @@
 -- so nothing after it can fail. Numbers are doubles: amounts and sums stay below 2^53.
 --
 -- Records
---   node  struct of doubles: flags, {rid, allocatable, used, foreign}*
---   pod   one character of state, then msgpack {node, unit ('' = the pod's own uid), attempt epoch, attempt number,
---         resourceVersion, binder epoch, {rid, amount}*}; in `open` until it is BOUND, then in `bound`
---   unit  msgpack {attempt epoch, attempt number} if that was granted, else with {kind, node, rid} behind
--- A removed node on which something is reserved stays as REMOVED until the last of it is freed, so that `used` is
+--   account  of a node, a volume, a device, a queue, …: struct of doubles: flags, {rid, capacity, used, foreign}*
+--   pod      one character of state, then msgpack {node, unit ('' = the pod's own uid), attempt epoch, attempt number,
+--            resourceVersion, binder epoch, HOLDINGS}; in `open` until it is BOUND, then in `bound`. HOLDINGS is
+--            {rid, amount}* of the node's account, then of each other account {its uid, {rid, amount}*}
+--   unit     msgpack {attempt epoch, attempt number} if that was granted, else with {kind, account, rid} behind
+-- A removed account on which something is reserved stays as REMOVED until the last of it is freed, so that `used` is
 -- always the sum of the pods' amounts.
-local META, NODES, OPEN, BOUND, UNITS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local GRANTED, NO_FIT, SUPERSEDED, HELD, NODE_MISSING, FLAGGED = 1, 2, 3, 4, 5, 6
+local META, ACCOUNTS, OPEN, BOUND, UNITS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local GRANTED, NO_FIT, SUPERSEDED, HELD, ACCOUNT_MISSING, FLAGGED = 1, 2, 3, 4, 5, 6
 local FROZEN_FLAG, REMOVED_FLAG = 1, 2
 local RESERVED_BYTE, BOUND_BYTE = 49, 51
 local MAX = 9007199254740991
@@ -61,88 +62,88 @@ local function format_of(count)
   return format
 end
 
-local function read_node(packed)
-  local node = {struct.unpack(format_of(#packed / 8), packed)}
-  node[#node] = nil -- the position behind the last value
-  return node
+local function read_account(packed)
+  local account = {struct.unpack(format_of(#packed / 8), packed)}
+  account[#account] = nil -- the position behind the last value
+  return account
 end
 
-local function pack_node(node) return struct.pack(format_of(#node), unpack(node)) end
+local function pack_account(account) return struct.pack(format_of(#account), unpack(account)) end
 
-local function slot(node, rid)
-  for i = 2, #node, 4 do if node[i] == rid then return i end end
+local function slot(account, rid)
+  for i = 2, #account, 4 do if account[i] == rid then return i end end
 end
 
--- Takes room on `node` for `lines` {rid, amount, where its slot was last}*; or takes none and returns the rid that does
--- not fit. Nodes mostly list their resources alike, so that the last slot is mostly the right one.
-local function take(node, lines)
+-- Takes room on `account` for `lines` {rid, amount, where its slot was last}*; or takes none and returns the rid that
+-- does not fit. Nodes mostly list their resources alike, so that the last slot is mostly the right one.
+local function take(account, lines)
   for i = 1, #lines, 3 do
     local rid, amount, at = lines[i], lines[i + 1], lines[i + 2]
     if amount > 0 then
-      if node[at] ~= rid then
-        at = slot(node, rid)
+      if account[at] ~= rid then
+        at = slot(account, rid)
         if at then lines[i + 2] = at end
       end
-      local sum = at and node[at + 2] + amount
-      if not at or sum > MAX or sum + node[at + 3] > node[at + 1] then
+      local sum = at and account[at + 2] + amount
+      if not at or sum > MAX or sum + account[at + 3] > account[at + 1] then
         for back = 1, i - 3, 3 do
           if lines[back + 1] > 0 then
-            local undo = slot(node, lines[back])
-            node[undo + 2] = node[undo + 2] - lines[back + 1]
+            local undo = slot(account, lines[back])
+            account[undo + 2] = account[undo + 2] - lines[back + 1]
           end
         end
         return rid
       end
-      node[at + 2] = sum
+      account[at + 2] = sum
     end
   end
 end
 
-local function give_back(node, lines)
+local function give_back(account, lines)
   for i = 1, #lines, 3 do
     if lines[i + 1] > 0 then
-      local at = slot(node, lines[i])
-      node[at + 2] = node[at + 2] - lines[i + 1]
+      local at = slot(account, lines[i])
+      account[at + 2] = account[at + 2] - lines[i + 1]
     end
   end
 end
 
-local function ensure(node, rid)
-  local at = slot(node, rid)
+local function ensure(account, rid)
+  local at = slot(account, rid)
   if not at then
-    at = #node + 1
-    node[at], node[at + 1], node[at + 2], node[at + 3] = rid, 0, 0, 0
+    at = #account + 1
+    account[at], account[at + 1], account[at + 2], account[at + 3] = rid, 0, 0, 0
   end
   return at
 end
 
-local function unused(node)
-  for i = 4, #node, 4 do if node[i] ~= 0 then return false end end
+local function unused(account)
+  for i = 4, #account, 4 do if account[i] ~= 0 then return false end end
   return true
 end
 
--- HSET and HDEL of the touched nodes of a table uid -> node or nil.
-local function write_nodes(nodes, dirty)
+-- HSET and HDEL of the touched accounts of a table uid -> account or nil.
+local function write_accounts(accounts, dirty)
   local args, gone = {}, {}
   for uid in pairs(dirty) do
-    local node = nodes[uid]
-    if node and (node[1] ~= REMOVED_FLAG or not unused(node)) then
+    local account = accounts[uid]
+    if account and (account[1] ~= REMOVED_FLAG or not unused(account)) then
       args[#args + 1] = uid
-      args[#args + 1] = pack_node(node)
+      args[#args + 1] = pack_account(account)
     else
       gone[#gone + 1] = uid
     end
   end
-  store(NODES, args, 1, #args)
-  drop(NODES, gone)
+  store(ACCOUNTS, args, 1, #args)
+  drop(ACCOUNTS, gone)
 end
 
-local function fetch_nodes(wanted)
-  local uids, nodes = {}, {}
+local function fetch_accounts(wanted)
+  local uids, accounts = {}, {}
   for uid in pairs(wanted) do uids[#uids + 1] = uid end
-  local found = fetch(NODES, uids)
-  for i = 1, #uids do if found[i] then nodes[uids[i]] = read_node(found[i]) end end
-  return nodes
+  local found = fetch(ACCOUNTS, uids)
+  for i = 1, #uids do if found[i] then accounts[uids[i]] = read_account(found[i]) end end
+  return accounts
 end
 
 -- ------------------------------------------------------------------------------------------------ install
@@ -163,7 +164,7 @@ if operation == 'install' then
   local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
   local restarted = intact and (server == '' or meta[9] ~= server)
   local answer = pack({generation, intact and 1 or 0, previous, open, restarted and 1 or 0})
-  if not intact then redis.call('UNLINK', NODES, OPEN, BOUND, UNITS) end
+  if not intact then redis.call('UNLINK', ACCOUNTS, OPEN, BOUND, UNITS) end
   redis.call('HSET', META, 'owner', owner, 'schema', schema, 'generation', generation, 'epoch', ARGV[4],
     'state', intact and 'OPEN' or 'REBUILD', 'token', token, 'names', names, 'answer', answer,
     'stamp', generation .. ' ' .. ARGV[4] .. ' ' .. token, 'seq', '0', 'reply', '', 'server', server)
@@ -195,24 +196,25 @@ end
 
 -- -------------------------------------------------------------------------------------------------- reserve
 if operation == 'reserve' then
-  -- ARGV[5]: msgpack {units, members, nodes, then per unit: attempt epoch, number, members, (node index, lines index)*}
-  -- ARGV[6]: msgpack list of lines {rid, amount, 2 at first}*. From ARGV[7] on: node uids; (unit, its record if granted)*;
+  -- ARGV[5]: msgpack {units, members, accounts, then per unit: attempt epoch, number, members, their charges to other
+  -- accounts, (node's account index, lines index) a member, (account index, lines index) a charge}. ARGV[6]: msgpack
+  -- list of lines {rid, amount, 2 at first}*. From ARGV[7] on: account uids; (unit, its record if granted)*;
   -- (pod, its record)*, packed by the client, because this script holds up everybody.
   local numbers, all_lines = unpack_message(ARGV[5]), unpack_message(ARGV[6])
-  local unit_count, member_count, node_count = numbers[1], numbers[2], numbers[3]
-  local units_at = 7 + node_count
+  local unit_count, member_count, account_count = numbers[1], numbers[2], numbers[3]
+  local units_at = 7 + account_count
   local pods_at = units_at + 2 * unit_count
   local end_at = pods_at + 2 * member_count
-  local node_ids, unit_ids, pod_ids = {}, {}, {}
-  for i = 1, node_count do node_ids[i] = ARGV[6 + i] end
+  local account_ids, unit_ids, pod_ids = {}, {}, {}
+  for i = 1, account_count do account_ids[i] = ARGV[6 + i] end
   for i = 1, unit_count do unit_ids[i] = ARGV[units_at + 2 * i - 2] end
   for i = 1, member_count do pod_ids[i] = ARGV[pods_at + 2 * i - 2] end
-  local packed_nodes, units = fetch(NODES, node_ids), fetch(UNITS, unit_ids)
+  local packed_accounts, units = fetch(ACCOUNTS, account_ids), fetch(UNITS, unit_ids)
   local open, bound = fetch(OPEN, pod_ids), fetch(BOUND, pod_ids)
-  local nodes, dirty = {}, {}
-  for i = 1, node_count do nodes[i] = packed_nodes[i] and read_node(packed_nodes[i]) end
+  local accounts, dirty = {}, {}
+  for i = 1, account_count do accounts[i] = packed_accounts[i] and read_account(packed_accounts[i]) end
   local new_units, new_pods = {}, {} -- of this batch: unit -> record, pod -> record
-  local exceptions = {} -- {unit index, kind, node, rid or state, pod}*
+  local exceptions = {} -- {unit index, kind, account, rid or state, pod}*
   local granted_all = true
 
   local function held(i, record)
@@ -227,12 +229,12 @@ if operation == 'reserve' then
       local fields = unpack_message(string.sub(record, 2))
       local unit = fields[2] == '' and pod_ids[i] or fields[2]
       local same = unit == unit_ids[index] and fields[3] == epoch and fields[4] == number
-      if not same or fields[1] ~= node_ids[numbers[at + 2 * (i - first)]] then return held(i, record) end
+      if not same or fields[1] ~= account_ids[numbers[at + 2 * (i - first)]] then return held(i, record) end
     end
     return GRANTED, '', 0, ''
   end
 
-  -- What the unit is answered without looking at room: kind, node, rid or state, pod.
+  -- What the unit is answered without looking at room: kind, account, rid or state, pod.
   local function earlier(index, at, first, count, epoch, number)
     local record = new_units[unit_ids[index]] or units[index]
     if record then
@@ -249,18 +251,18 @@ if operation == 'reserve' then
     end
   end
 
-  -- Books all members, or none and says why.
+  -- Books `count` pairs (account, lines), all of them, or none and says why.
   local function misplaced(at, count)
     for i = at, at + 2 * count - 2, 2 do
-      local node = nodes[numbers[i]]
-      if not node or node[1] == REMOVED_FLAG then return NODE_MISSING, node_ids[numbers[i]], 0 end
-      if node[1] ~= 0 then return FLAGGED, node_ids[numbers[i]], 0 end
+      local account = accounts[numbers[i]]
+      if not account or account[1] == REMOVED_FLAG then return ACCOUNT_MISSING, account_ids[numbers[i]], 0 end
+      if account[1] ~= 0 then return FLAGGED, account_ids[numbers[i]], 0 end
     end
     for i = at, at + 2 * count - 2, 2 do
-      local rid = take(nodes[numbers[i]], all_lines[numbers[i + 1]])
+      local rid = take(accounts[numbers[i]], all_lines[numbers[i + 1]])
       if rid then
-        for back = at, i - 2, 2 do give_back(nodes[numbers[back]], all_lines[numbers[back + 1]]) end
-        return NO_FIT, node_ids[numbers[i]], rid
+        for back = at, i - 2, 2 do give_back(accounts[numbers[back]], all_lines[numbers[back + 1]]) end
+        return NO_FIT, account_ids[numbers[i]], rid
       end
     end
   end
@@ -274,13 +276,14 @@ if operation == 'reserve' then
   local at, first = 4, 1
   for index = 1, unit_count do
     local epoch, number, count = numbers[at], numbers[at + 1], numbers[at + 2]
-    at = at + 3
+    local pairs_count = count + numbers[at + 3]
+    at = at + 4
     local unit_arg = units_at + 2 * index - 2
-    local kind, node, detail, pod = earlier(index, at, first, count, epoch, number)
+    local kind, account, detail, pod = earlier(index, at, first, count, epoch, number)
     local record = nil
     if not kind then
-      kind, node, detail = misplaced(at, count)
-      record = kind and pack({epoch, number, kind, node, detail}) or ARGV[unit_arg + 1]
+      kind, account, detail = misplaced(at, pairs_count)
+      record = kind and pack({epoch, number, kind, account, detail}) or ARGV[unit_arg + 1]
       new_units[unit_ids[index]] = record
     end
     if kind and granted_all then
@@ -289,7 +292,7 @@ if operation == 'reserve' then
     end
     if kind then
       local n = #exceptions
-      exceptions[n + 1], exceptions[n + 2], exceptions[n + 3] = index, kind, node
+      exceptions[n + 1], exceptions[n + 2], exceptions[n + 3] = index, kind, account
       exceptions[n + 4], exceptions[n + 5] = detail, pod or ''
     end
     if record and not granted_all then
@@ -298,25 +301,24 @@ if operation == 'reserve' then
     end
     if not kind then
       for i = first, first + count - 1 do
-        local node_index = numbers[at + 2 * (i - first)]
         new_pods[pod_ids[i]] = ARGV[pods_at + 2 * i - 1]
-        dirty[node_index] = true
         if not granted_all then
           pod_args[#pod_args + 1] = pod_ids[i]
           pod_args[#pod_args + 1] = ARGV[pods_at + 2 * i - 1]
         end
       end
+      for i = at, at + 2 * pairs_count - 2, 2 do dirty[numbers[i]] = true end
     end
-    at = at + 2 * count
+    at = at + 2 * pairs_count
     first = first + count
   end
 
-  local node_args = {}
+  local account_args = {}
   for index in pairs(dirty) do
-    node_args[#node_args + 1] = node_ids[index]
-    node_args[#node_args + 1] = pack_node(nodes[index])
+    account_args[#account_args + 1] = account_ids[index]
+    account_args[#account_args + 1] = pack_account(accounts[index])
   end
-  store(NODES, node_args, 1, #node_args)
+  store(ACCOUNTS, account_args, 1, #account_args)
   if granted_all then
     store(UNITS, ARGV, units_at, pods_at - 1)
     store(OPEN, ARGV, pods_at, end_at - 1)
@@ -332,14 +334,21 @@ end
 if operation == 'transition' then
   -- ARGV[5]: a digit an operation: 1 binding, 2 bound, 3 free, 4 rebase, 5 forget unit, 6 adopt, 7 foreign.
   -- ARGV[6]: msgpack of what some need besides, at their index, else 0: rebase {resourceVersion, binder epoch}; adopt
-  -- {state, node, unit, attempt epoch, number, resourceVersion, binder epoch, {rid, amount}*}; foreign {rid, amount}*.
-  -- From ARGV[7] on: their pod, unit or node.
+  -- {state, node, unit, attempt epoch, number, resourceVersion, binder epoch, HOLDINGS}; foreign {rid, amount}*.
+  -- From ARGV[7] on: their pod, unit or account.
   local codes, extras = ARGV[5], unpack_message(ARGV[6])
   local count = #codes
   local ids = {}
   for i = 1, count do ids[i] = ARGV[6 + i] end
   local open, bound = fetch(OPEN, ids), fetch(BOUND, ids)
-  local pods, was, wanted = {}, {}, {} -- pod -> record; pod -> hash it is in; nodes to read
+  local pods, was, wanted = {}, {}, {} -- pod -> record; pod -> hash it is in; accounts to read
+
+  -- The accounts of a record whose node is at `at`.
+  local function want(record, at)
+    wanted[record[at]] = true
+    for i = at + 6, #record do if type(record[i]) == 'string' then wanted[record[i]] = true end end
+  end
+
   for i = 1, count do
     local code, uid = string.byte(codes, i) - 48, ids[i]
     local record = open[i] or bound[i]
@@ -348,41 +357,57 @@ if operation == 'transition' then
       was[uid] = open[i] and OPEN or BOUND
     end
     if code == 7 then wanted[uid] = true end
-    if code == 6 then wanted[extras[i][2]] = true end
-    if record and (code == 3 or code == 6) then wanted[unpack_message(string.sub(record, 2))[1]] = true end
+    if code == 6 then want(extras[i], 2) end
+    if record and (code == 3 or code == 6) then want(unpack_message(string.sub(record, 2)), 1) end
   end
-  local nodes = fetch_nodes(wanted)
-  local dirty_nodes, dirty_pods, forgotten, replies = {}, {}, {}, {}
+  local accounts = fetch_accounts(wanted)
+  local dirty_accounts, dirty_pods, forgotten, replies = {}, {}, {}, {}
 
   local function release(uid)
     local record = unpack_message(string.sub(pods[uid], 2))
-    local node = nodes[record[1]]
-    if node then
-      for i = 7, #record, 2 do
-        if record[i + 1] > 0 then
-          local at = slot(node, record[i])
-          node[at + 2] = node[at + 2] - record[i + 1]
+    local account = accounts[record[1]]
+    dirty_accounts[record[1]] = true
+    local i = 7
+    while i <= #record do
+      if type(record[i]) == 'string' then
+        account = accounts[record[i]]
+        dirty_accounts[record[i]] = true
+        i = i + 1
+      else
+        if account and record[i + 1] > 0 then
+          local at = slot(account, record[i])
+          account[at + 2] = account[at + 2] - record[i + 1]
         end
+        i = i + 2
       end
-      dirty_nodes[record[1]] = true
     end
     pods[uid] = nil
   end
 
+  -- The account of a uid; one that nobody has set has no room.
+  local function open_account(uid)
+    local account = accounts[uid] or {REMOVED_FLAG}
+    accounts[uid] = account
+    dirty_accounts[uid] = true
+    return account
+  end
+
   local function adopt(uid, extra)
     if pods[uid] then release(uid) end
-    local record, node = {}, nodes[extra[2]]
-    if not node then
-      node = {REMOVED_FLAG}
-      nodes[extra[2]] = node
-    end
+    local record, account = {}, open_account(extra[2])
     for i = 2, #extra do record[i - 1] = extra[i] end
-    for i = 7, #record, 2 do -- what exceeds an exact number is not counted, neither here nor in the record
-      local slot_at = ensure(node, record[i])
-      record[i + 1] = math.min(record[i + 1], MAX - node[slot_at + 2])
-      node[slot_at + 2] = node[slot_at + 2] + record[i + 1]
+    local i = 7
+    while i <= #record do
+      if type(record[i]) == 'string' then
+        account = open_account(record[i])
+        i = i + 1
+      else -- what exceeds an exact number is not counted, neither here nor in the record
+        local at = ensure(account, record[i])
+        record[i + 1] = math.min(record[i + 1], MAX - account[at + 2])
+        account[at + 2] = account[at + 2] + record[i + 1]
+        i = i + 2
+      end
     end
-    dirty_nodes[extra[2]] = true
     pods[uid] = extra[1] .. pack(record)
   end
 
@@ -417,10 +442,10 @@ if operation == 'transition' then
     elseif code == 6 then
       adopt(uid, extras[i])
       applied = 1
-    elseif nodes[uid] and nodes[uid][1] ~= REMOVED_FLAG then
-      local node, lines = nodes[uid], extras[i]
-      for line = 1, #lines, 2 do node[ensure(node, lines[line]) + 3] = lines[line + 1] end
-      dirty_nodes[uid] = true
+    elseif accounts[uid] and accounts[uid][1] ~= REMOVED_FLAG then
+      local account, lines = accounts[uid], extras[i]
+      for line = 1, #lines, 2 do account[ensure(account, lines[line]) + 3] = lines[line + 1] end
+      dirty_accounts[uid] = true
       applied = 1
     end
     if applied == 1 and code ~= 5 and code ~= 7 then dirty_pods[uid] = true end
@@ -441,7 +466,7 @@ if operation == 'transition' then
       from[#from + 1] = uid
     end
   end
-  write_nodes(nodes, dirty_nodes)
+  write_accounts(accounts, dirty_accounts)
   store(OPEN, into_open, 1, #into_open)
   store(BOUND, into_bound, 1, #into_bound)
   drop(OPEN, from_open)
@@ -450,39 +475,39 @@ if operation == 'transition' then
   return finish(table.concat(replies))
 end
 
--- ---------------------------------------------------------------------------------------------------- nodes
-if operation == 'nodes' then
-  -- ARGV[5]: msgpack {{node, flags, {rid, allocatable, foreign}*}*, removed nodes}
+-- ------------------------------------------------------------------------------------------------- accounts
+if operation == 'accounts' then
+  -- ARGV[5]: msgpack {{account, flags, {rid, capacity, foreign}*}*, removed accounts}
   local body, wanted, dirty = unpack_message(ARGV[5]), {}, {}
-  for _, account in ipairs(body[1]) do wanted[account[1]] = true end
+  for _, row in ipairs(body[1]) do wanted[row[1]] = true end
   for _, uid in ipairs(body[2]) do wanted[uid] = true end
-  local nodes = fetch_nodes(wanted)
-  for _, account in ipairs(body[1]) do
-    local old = nodes[account[1]] or {0}
-    local node = {account[2] == 0 and 0 or FROZEN_FLAG}
-    for i = 3, #account, 3 do
-      local at, n = slot(old, account[i]), #node
-      node[n + 1], node[n + 2], node[n + 4] = account[i], account[i + 1], account[i + 2]
-      node[n + 3] = at and old[at + 2] or 0
+  local accounts = fetch_accounts(wanted)
+  for _, row in ipairs(body[1]) do
+    local old = accounts[row[1]] or {0}
+    local account = {row[2] == 0 and 0 or FROZEN_FLAG}
+    for i = 3, #row, 3 do
+      local at, n = slot(old, row[i]), #account
+      account[n + 1], account[n + 2], account[n + 4] = row[i], row[i + 1], row[i + 2]
+      account[n + 3] = at and old[at + 2] or 0
     end
     for i = 2, #old, 4 do
-      if old[i + 2] ~= 0 and not slot(node, old[i]) then
-        local n = #node
-        node[n + 1], node[n + 2], node[n + 3], node[n + 4] = old[i], 0, old[i + 2], 0
+      if old[i + 2] ~= 0 and not slot(account, old[i]) then
+        local n = #account
+        account[n + 1], account[n + 2], account[n + 3], account[n + 4] = old[i], 0, old[i + 2], 0
       end
     end
-    nodes[account[1]] = node
-    dirty[account[1]] = true
+    accounts[row[1]] = account
+    dirty[row[1]] = true
   end
   for _, uid in ipairs(body[2]) do
-    local node = nodes[uid]
-    if node then
-      node[1] = REMOVED_FLAG
-      for i = 2, #node, 4 do node[i + 1], node[i + 3] = 0, 0 end
+    local account = accounts[uid]
+    if account then
+      account[1] = REMOVED_FLAG
+      for i = 2, #account, 4 do account[i + 1], account[i + 3] = 0, 0 end
       dirty[uid] = true
     end
   end
-  write_nodes(nodes, dirty)
+  write_accounts(accounts, dirty)
   return finish('')
 end
 

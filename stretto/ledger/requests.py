@@ -17,13 +17,15 @@ import msgspec
 from stretto.ledger.types import (
     MAX_AMOUNT,
     MAX_MEMBERS,
+    Account,
+    Charge,
     EntryState,
     LedgerEntry,
+    LedgerMember,
     LedgerOp,
     LedgerRefused,
     LedgerUnit,
     Lines,
-    NodeAccount,
     OpCode,
     ReserveKind,
     ReserveReply,
@@ -34,9 +36,9 @@ encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder().decode
 
 MAX_RESOURCES = 1_000
-"""Resources of a node that count; the script unpacks four numbers a resource on its stack."""
+"""Resources of an account that count; the script unpacks four numbers a resource on its stack."""
 REPLY_FIELDS = 5
-"""Of an exception in the reply to a reserve call: unit index, kind, node, detail, pod."""
+"""Of an exception in the reply to a reserve call: unit index, kind, account, detail, pod."""
 RESERVED = str(int(EntryState.RESERVED)).encode()
 GRANTED = ReserveReply(ReserveKind.GRANTED)
 
@@ -90,13 +92,14 @@ def _array_header(count: int) -> bytes:
 class _Amounts:
     """Lines that several members share: sent once, their part of a record packed once."""
 
-    __slots__ = ("head", "index", "numbers", "tail")
+    __slots__ = ("body", "head", "index", "numbers", "tail")
 
     def __init__(self, lines: Lines, names: Names, *, index: int, epoch: int) -> None:
         self.numbers = flat(lines, names)
         self.index = index
         self.head = RESERVED + _array_header(6 + len(self.numbers))
-        self.tail = encode(epoch) + b"".join(map(encode, self.numbers))
+        self.body = b"".join(map(encode, self.numbers))
+        self.tail = encode(epoch) + self.body
 
 
 class ReserveRequest:
@@ -109,8 +112,8 @@ class ReserveRequest:
         self._by_value: dict[Lines, _Amounts] = {}
         self.lines: list[list[int]] = []
         """(number, amount, the script's own field)*, flat."""
-        self.nodes: dict[str, int] = {}
-        """Node uid → its index from 1."""
+        self.accounts: dict[str, int] = {}
+        """Account → its index from 1."""
         self.numbers: list[int] = [0, 0, 0]
         self.units: list[Any] = []
         """Unit id, its record if it is granted, and so on."""
@@ -119,7 +122,7 @@ class ReserveRequest:
         kept = units if isinstance(units, Sequence) else list(units)
         for unit in kept:
             self._add(unit)
-        self.numbers[:3] = len(self.units) // 2, len(self.pods) // 2, len(self.nodes)
+        self.numbers[:3] = len(self.units) // 2, len(self.pods) // 2, len(self.accounts)
 
     def _amounts_of(self, lines: Lines) -> _Amounts:
         """Callers share a tuple among the pods of a shape; to hash it each time is what costs."""
@@ -138,19 +141,40 @@ class ReserveRequest:
         if len(members) != 1:
             _check_members(unit)
         epoch, number = attempt
-        self.numbers += (epoch, number, len(members))
+        numbers, accounts, known = self.numbers, self.accounts, self._by_identity
+        numbers += (epoch, number, len(members), 0)
+        charged_at = len(numbers) - 1
         self.units += (unit_id, encode(attempt))
-        nodes, known = self.nodes, self._by_identity
+        charged: list[int] = []
         for member in members:
             lines, node_uid, pod_uid = member.lines, member.node_uid, member.pod_uid
             amounts = known.get(id(lines)) or self._amounts_of(lines)
-            node = nodes.get(node_uid)
+            node = accounts.get(node_uid)
             if node is None:
-                node = nodes[node_uid] = len(nodes) + 1
-            self.numbers += (node, amounts.index)
+                node = accounts[node_uid] = len(accounts) + 1
+            numbers += (node, amounts.index)
             owner = "" if unit_id == pod_uid else unit_id
             fields = encode((node_uid, owner, epoch, number, member.resource_version))
-            self.pods += (pod_uid, amounts.head + fields[1:] + amounts.tail)
+            if member.charges:
+                record = self._charge(member, charged, fields=fields, amounts=amounts)
+            else:
+                record = amounts.head + fields[1:] + amounts.tail
+            self.pods += (pod_uid, record)
+        if charged:
+            numbers[charged_at] = len(charged) // 2
+            numbers += charged
+
+    def _charge(
+        self, member: LedgerMember, charged: list[int], *, fields: bytes, amounts: _Amounts
+    ) -> bytes:
+        """Add a member's charges to those of its unit; its record."""
+        accounts, holdings, count = self.accounts, b"", len(amounts.numbers)
+        for account, lines in member.charges:
+            other = self._by_identity.get(id(lines)) or self._amounts_of(lines)
+            charged += (accounts.setdefault(account, len(accounts) + 1), other.index)
+            holdings += encode(account) + other.body
+            count += 1 + len(other.numbers)
+        return RESERVED + _array_header(6 + count) + fields[1:] + amounts.tail + holdings
 
     def numbers_of(self, lines: Lines) -> list[int]:
         """The lines as the script is sent them."""
@@ -158,7 +182,7 @@ class ReserveRequest:
 
     def arguments(self) -> list[Any]:
         """What the script is sent."""
-        return [encode(self.numbers), encode(self.lines), *self.nodes, *self.units, *self.pods]
+        return [encode(self.numbers), encode(self.lines), *self.accounts, *self.units, *self.pods]
 
 
 def _check_members(unit: LedgerUnit) -> None:
@@ -175,23 +199,24 @@ def reserve_replies(exceptions: Sequence[Any], names: Names, *, count: int) -> l
     """Replies of a reserve call of ``count`` units from what was not granted afresh."""
     replies = [GRANTED] * count
     for at in range(0, len(exceptions), REPLY_FIELDS):
-        index, kind, node_uid, detail, pod_uid = exceptions[at : at + REPLY_FIELDS]
+        index, kind, account, detail, pod_uid = exceptions[at : at + REPLY_FIELDS]
         if kind == ReserveKind.HELD:
             text = EntryState(detail).name.lower()
         else:
             text = names.name_of(detail)
-        replies[index - 1] = ReserveReply(ReserveKind(kind), node_uid, text, pod_uid)
+        replies[index - 1] = ReserveReply(ReserveKind(kind), account, text, pod_uid)
     return replies
 
 
-# ---------------------------------------------------------------------------- transitions and nodes
+# ---------------------------------------------------------------------------- transitions, accounts
 def _extra(op: LedgerOp, names: Names, *, epoch: int) -> Any:
     if op.code is OpCode.REBASE:
         return [op.resource_version, epoch]
     if op.code is OpCode.ADOPT:
         owner = "" if op.unit_id == op.uid else op.unit_id
         fixed = [str(int(op.state)), op.node_uid, owner, *op.attempt, op.resource_version, epoch]
-        return [*fixed, *flat(op.lines, names)]
+        charges = (f for c in op.charges for f in (c.account, *flat(c.lines, names)))
+        return [*fixed, *flat(op.lines, names), *charges]
     return flat(op.lines, names) if op.code is OpCode.FOREIGN else 0
 
 
@@ -212,15 +237,15 @@ class TransitionRequest:
         return ["".join(map(str, map(int, self.codes))), encode(self.extras), *self.uids]
 
 
-def nodes_rows(changes: Iterable[NodeAccount], names: Names) -> list[list[Any]]:
-    """Rows of a nodes call: node, flags, (number, allocatable, foreign)*."""
+def account_rows(changes: Iterable[Account], names: Names) -> list[list[Any]]:
+    """Rows of an accounts call: uid, flags, (number, capacity, foreign)*."""
     rows = []
-    for node in changes:
-        row: list[Any] = [node.node_uid, int(node.frozen)]
-        for resource in sorted({*node.allocatable, *node.foreign})[:MAX_RESOURCES]:
+    for account in changes:
+        row: list[Any] = [account.uid, int(account.frozen)]
+        for resource in sorted({*account.capacity, *account.foreign})[:MAX_RESOURCES]:
             row.append(names.id_of(resource))
-            row.append(clamped(node.allocatable.get(resource, 0)))
-            row.append(clamped(node.foreign.get(resource, 0)))
+            row.append(clamped(account.capacity.get(resource, 0)))
+            row.append(clamped(account.foreign.get(resource, 0)))
         rows.append(row)
     return rows
 
@@ -228,14 +253,14 @@ def nodes_rows(changes: Iterable[NodeAccount], names: Names) -> list[list[Any]]:
 # ------------------------------------------------------------------------------------------ records
 def pod_fields(packed: bytes) -> list[Any]:
     """A pod's record: state, node, unit, attempt epoch, number, resourceVersion, binder epoch,
-    (number, amount)*."""
+    (number, amount)*, then (account, (number, amount)*)*."""
     return [int(packed[:1]), *decode(packed[1:])]
 
 
 def entry_of(pod_uid: str, record: Sequence[Any], names: Names) -> LedgerEntry:
     """A reservation from its record's fields."""
     state, node_uid, unit_id, epoch, number, version, binder_epoch = record[:7]
-    pairs = zip(record[7::2], record[8::2], strict=True)
+    home, *others = holdings_of(record)
     return LedgerEntry(
         pod_uid=pod_uid,
         node_uid=node_uid,
@@ -244,17 +269,34 @@ def entry_of(pod_uid: str, record: Sequence[Any], names: Names) -> LedgerEntry:
         epoch=binder_epoch,
         resource_version=version,
         state=EntryState(state),
-        lines=tuple((names.name_of(rid), amount) for rid, amount in pairs),
+        lines=_named(home[1], names),
+        charges=tuple(Charge(account, _named(pairs, names)) for account, pairs in others),
     )
 
 
-def node_fields(packed: bytes) -> list[int]:
-    """A node's record: flags, (number, allocatable, used, foreign)*."""
+def holdings_of(record: Sequence[Any]) -> list[tuple[str, list[int]]]:
+    """(account, numbers and amounts in turn), its node's first, from a pod's record's fields."""
+    found: list[tuple[str, list[int]]] = [(record[1], [])]
+    for value in record[7:]:
+        if isinstance(value, str):
+            found.append((value, []))
+        else:
+            found[-1][1].append(value)
+    return found
+
+
+def _named(flat_pairs: Sequence[int], names: Names) -> Lines:
+    pairs = zip(flat_pairs[::2], flat_pairs[1::2], strict=True)
+    return tuple((names.name_of(rid), amount) for rid, amount in pairs)
+
+
+def account_fields(packed: bytes) -> list[int]:
+    """An account's record: flags, (number, capacity, used, foreign)*."""
     return [int(value) for value in struct.unpack(f"<{len(packed) // 8}d", packed)]
 
 
 def sums_of(record: Sequence[int], names: Names) -> dict[str, int]:
-    """Amounts that entries use on a node, from its record's fields; zero sums left out."""
+    """Amounts that entries use of an account, from its record's fields; zero sums left out."""
     return {
         names.name_of(record[at]): record[at + 2]
         for at in range(1, len(record), 4)

@@ -17,8 +17,9 @@ from stretto.ledger.requests import (
     Names,
     ReserveRequest,
     TransitionRequest,
+    account_rows,
     entry_of,
-    nodes_rows,
+    holdings_of,
     pod_fields,
     reserve_replies,
     sums_of,
@@ -26,6 +27,7 @@ from stretto.ledger.requests import (
 from stretto.ledger.types import (
     MAX_AMOUNT,
     SCHEMA,
+    Account,
     EntryState,
     Holdings,
     InstallReply,
@@ -35,60 +37,60 @@ from stretto.ledger.types import (
     LedgerOp,
     LedgerRefused,
     LedgerUnit,
-    NodeAccount,
     OpCode,
     ReserveKind,
     ReserveReply,
+    sums_of_entries,
 )
 
 Record = list[Any]
 FROZEN_FLAG, REMOVED_FLAG = 1, 2
 
 
-def slot(node: Record, rid: int) -> int | None:
-    """Index of a resource's four fields in a node record."""
-    for at in range(1, len(node), 4):
-        if node[at] == rid:
+def slot(account: Record, rid: int) -> int | None:
+    """Index of a resource's four fields in an account's record."""
+    for at in range(1, len(account), 4):
+        if account[at] == rid:
             return at
     return None
 
 
-def ensure(node: Record, rid: int) -> int:
-    """As :func:`slot`; a resource that the node lacks is added without room."""
-    at = slot(node, rid)
+def ensure(account: Record, rid: int) -> int:
+    """As :func:`slot`; a resource that the account lacks is added without room."""
+    at = slot(account, rid)
     if at is None:
-        at = len(node)
-        node += [rid, 0, 0, 0]
+        at = len(account)
+        account += [rid, 0, 0, 0]
     return at
 
 
-def take(node: Record, lines: Sequence[int]) -> int:
+def take(account: Record, lines: Sequence[int]) -> int:
     """Take room for the lines (pairs); or take none and return the resource that does not fit."""
     for at in range(0, len(lines), 2):
         rid, amount = lines[at : at + 2]
-        place = slot(node, rid)
+        place = slot(account, rid)
         if not amount:
             continue
-        total = node[place + 2] + amount if place is not None else 0
-        if place is None or total > MAX_AMOUNT or total + node[place + 3] > node[place + 1]:
-            give_back(node, lines[:at])
+        total = account[place + 2] + amount if place is not None else 0
+        if place is None or total > MAX_AMOUNT or total + account[place + 3] > account[place + 1]:
+            give_back(account, lines[:at])
             return rid
-        node[place + 2] = total
+        account[place + 2] = total
     return 0
 
 
-def give_back(node: Record, lines: Sequence[int]) -> None:
+def give_back(account: Record, lines: Sequence[int]) -> None:
     """Undo :func:`take`."""
     for rid, amount in zip(lines[::2], lines[1::2], strict=True):
         if amount:
-            place = slot(node, rid)
+            place = slot(account, rid)
             assert place is not None, "what was taken has a place"
-            node[place + 2] -= amount
+            account[place + 2] -= amount
 
 
-def unused(node: Record) -> bool:
-    """Nothing is reserved on it."""
-    return not any(node[3::4])
+def unused(account: Record) -> bool:
+    """Nothing of it is reserved."""
+    return not any(account[3::4])
 
 
 @dataclass
@@ -96,7 +98,7 @@ class TwinStore:
     """What the server would hold."""
 
     meta: dict[str, Any] = field(default_factory=dict)
-    nodes: dict[str, Record] = field(default_factory=dict)
+    accounts: dict[str, Record] = field(default_factory=dict)
     pods: dict[str, Record] = field(default_factory=dict)
     """Of every state; the server keeps BOUND ones in a hash of their own."""
     units: dict[str, Record] = field(default_factory=dict)
@@ -111,7 +113,7 @@ class TwinStore:
 
     def flush(self) -> None:
         """FLUSHALL."""
-        self.meta, self.nodes, self.pods, self.units = {}, {}, {}, {}
+        self.meta, self.accounts, self.pods, self.units = {}, {}, {}, {}
 
 
 class LedgerTwin:
@@ -196,7 +198,7 @@ class LedgerTwin:
     def _decide(
         self, unit: LedgerUnit, request: ReserveRequest, records: dict[str, bytes]
     ) -> Record:
-        """Empty if granted now, else kind, node, rid or state, pod."""
+        """Empty if granted now, else kind, account, rid or state, pod."""
         attempt = list(unit.attempt)
         seen = self.store.units.get(unit.unit_id)
         if seen is not None:
@@ -228,23 +230,23 @@ class LedgerTwin:
         return [int(ReserveKind.GRANTED), "", 0, ""]
 
     def _misplaced(self, unit: LedgerUnit, request: ReserveRequest) -> Record:
-        """Book all members; if one has no place, book none and say why: kind, node, rid."""
-        nodes = self.store.nodes
-        for member in unit.members:
-            node = nodes.get(member.node_uid)
-            if node is None or node[0] == REMOVED_FLAG:
-                return [int(ReserveKind.NODE_MISSING), member.node_uid, 0]
-            if node[0]:
-                return [int(ReserveKind.FLAGGED), member.node_uid, 0]
-        taken: list[tuple[str, list[int]]] = []
-        for member in unit.members:
-            lines = request.numbers_of(member.lines)
-            rid = take(nodes[member.node_uid], lines)
+        """Book all that the unit takes; if of one thing there is too little, book nothing and say
+        why: kind, account, rid."""
+        accounts = self.store.accounts
+        wanted = [(member.node_uid, member.lines) for member in unit.members]
+        wanted += [charge for member in unit.members for charge in member.charges]
+        for uid, _ in wanted:
+            account = accounts.get(uid)
+            if account is None or account[0] == REMOVED_FLAG:
+                return [int(ReserveKind.ACCOUNT_MISSING), uid, 0]
+            if account[0]:
+                return [int(ReserveKind.FLAGGED), uid, 0]
+        for index, (uid, lines) in enumerate(wanted):
+            rid = take(accounts[uid], request.numbers_of(lines))
             if rid:
-                for node_uid, earlier in taken:
-                    give_back(nodes[node_uid], earlier)
-                return [int(ReserveKind.NO_FIT), member.node_uid, rid]
-            taken.append((member.node_uid, lines))
+                for earlier, taken in wanted[:index]:
+                    give_back(accounts[earlier], request.numbers_of(taken))
+                return [int(ReserveKind.NO_FIT), uid, rid]
         return []
 
     def transition(self, ops: Sequence[LedgerOp]) -> list[bool]:
@@ -261,12 +263,12 @@ class LedgerTwin:
         return applied
 
     def _step(self, code: int, uid: str, extra: Any) -> bool:
-        pods, nodes = self.store.pods, self.store.nodes
+        pods, accounts = self.store.pods, self.store.accounts
         if code == OpCode.FORGET_UNIT:
             self.store.units.pop(uid, None)
             return True
         if code == OpCode.FOREIGN:
-            return self._set_foreign(nodes.get(uid), extra)
+            return self._set_foreign(accounts.get(uid), extra)
         if code == OpCode.ADOPT:
             self._adopt(uid, extra)
             return True
@@ -286,56 +288,63 @@ class LedgerTwin:
         return True
 
     @staticmethod
-    def _set_foreign(node: Record | None, lines: Sequence[int]) -> bool:
-        if node is None or node[0] == REMOVED_FLAG:
+    def _set_foreign(account: Record | None, lines: Sequence[int]) -> bool:
+        if account is None or account[0] == REMOVED_FLAG:
             return False
         for rid, amount in zip(lines[::2], lines[1::2], strict=True):
-            node[ensure(node, rid) + 3] = amount
+            account[ensure(account, rid) + 3] = amount
         return True
 
     def _adopt(self, uid: str, extra: Record) -> None:
         if uid in self.store.pods:
             self._release(uid)
-        record = [int(extra[0]), *extra[1:]]
-        node = self.store.nodes.setdefault(record[1], [REMOVED_FLAG])
-        for at in range(7, len(record), 2):
-            # What exceeds an exact number is not counted, neither here nor in the record.
-            place = ensure(node, record[at])
-            record[at + 1] = min(record[at + 1], MAX_AMOUNT - node[place + 2])
-            node[place + 2] += record[at + 1]
+        record = [int(extra[0]), *extra[1:7]]
+        for index, (name, pairs) in enumerate(holdings_of(extra)):
+            account = self.store.accounts.setdefault(name, [REMOVED_FLAG])
+            record += [name] if index else []
+            for rid, amount in zip(pairs[::2], pairs[1::2], strict=True):
+                # What exceeds an exact number is not counted, neither here nor in the record.
+                place = ensure(account, rid)
+                counted = min(amount, MAX_AMOUNT - account[place + 2])
+                account[place + 2] += counted
+                record += [rid, counted]
         self.store.pods[uid] = record
 
     def _release(self, uid: str) -> None:
-        record = self.store.pods.pop(uid)
-        node = self.store.nodes.get(record[1])
-        if node is not None:
-            give_back(node, record[7:])
+        for name, pairs in holdings_of(self.store.pods.pop(uid)):
+            account = self.store.accounts.get(name)
+            if account is not None:
+                give_back(account, pairs)
 
     def _drop_unused(self) -> None:
-        nodes = self.store.nodes
-        for uid in [uid for uid, node in nodes.items() if node[0] == REMOVED_FLAG and unused(node)]:
-            del nodes[uid]
+        accounts = self.store.accounts
+        for uid in [
+            uid
+            for uid, account in accounts.items()
+            if account[0] == REMOVED_FLAG and unused(account)
+        ]:
+            del accounts[uid]
 
-    def set_nodes(self, changes: Sequence[NodeAccount], removed: Iterable[str] = ()) -> None:
-        """Add, change or remove node accounts; what entries use on them stays."""
-        rows, nodes = nodes_rows(changes, self.names), self.store.nodes
+    def set_accounts(self, changes: Sequence[Account], removed: Iterable[str] = ()) -> None:
+        """Add, change or remove accounts; what entries use of them stays."""
+        rows, accounts = account_rows(changes, self.names), self.store.accounts
         self._enter()
         for uid, frozen, *triples in rows:
-            old = nodes.get(uid, [0])
-            node: Record = [FROZEN_FLAG if frozen else 0]
+            old = accounts.get(uid, [0])
+            account: Record = [FROZEN_FLAG if frozen else 0]
             for at in range(0, len(triples), 3):
                 rid, allocatable, foreign = triples[at : at + 3]
                 before = slot(old, rid)
-                node += [rid, allocatable, old[before + 2] if before is not None else 0, foreign]
+                account += [rid, allocatable, old[before + 2] if before is not None else 0, foreign]
             for at in range(1, len(old), 4):
-                if old[at + 2] and slot(node, old[at]) is None:
-                    node += [old[at], 0, old[at + 2], 0]
-            nodes[uid] = node
+                if old[at + 2] and slot(account, old[at]) is None:
+                    account += [old[at], 0, old[at + 2], 0]
+            accounts[uid] = account
         for uid in removed:
-            if uid in nodes:
-                node = nodes[uid]
-                node[0] = REMOVED_FLAG
-                node[2::4] = node[4::4] = [0] * (len(node) // 4)
+            if uid in accounts:
+                account = accounts[uid]
+                account[0] = REMOVED_FLAG
+                account[2::4] = account[4::4] = [0] * (len(account) // 4)
         self._drop_unused()
 
     def opened(self) -> None:
@@ -352,36 +361,30 @@ class LedgerTwin:
             if not open_only or record[0] != EntryState.BOUND
         ]
 
-    def holdings(self, *, nodes: Sequence[str], pods: Sequence[str]) -> Holdings:
-        """What the ledger says of these nodes and pods."""
+    def holdings(self, *, accounts: Sequence[str], pods: Sequence[str]) -> Holdings:
+        """What the ledger says of these accounts and pods."""
         store = self.store
         return Holdings(
-            {uid: sums_of(store.nodes[uid], self.names) for uid in nodes if uid in store.nodes},
+            {
+                uid: sums_of(store.accounts[uid], self.names)
+                for uid in accounts
+                if uid in store.accounts
+            },
             {uid: entry_of(uid, store.pods[uid], self.names) for uid in pods if uid in store.pods},
         )
 
-    def node_sums(self) -> dict[str, dict[str, int]]:
-        """Used amounts per node."""
-        return {uid: sums_of(record, self.names) for uid, record in self.store.nodes.items()}
+    def sums(self) -> dict[str, dict[str, int]]:
+        """Amounts that entries use, per account."""
+        return {uid: sums_of(record, self.names) for uid, record in self.store.accounts.items()}
 
     def dump(self) -> dict[str, dict[str, Record]]:
         """Every record, as the server's hashes hold them."""
         split: dict[str, dict[str, Record]] = {"open": {}, "bound": {}}
         for uid, record in self.store.pods.items():
             split["bound" if record[0] == EntryState.BOUND else "open"][uid] = record
-        return {"nodes": self.store.nodes, "units": self.store.units, **split}
+        return {"accounts": self.store.accounts, "units": self.store.units, **split}
 
     def validate(self) -> None:
-        """Each node's used sums are those of its entries."""
-        expected: dict[str, dict[str, int]] = {}
-        for entry in self.entries():
-            sums = expected.setdefault(entry.node_uid, {})
-            for name, amount in entry.lines:
-                sums[name] = sums.get(name, 0) + amount
-        found = {uid: sums for uid, sums in self.node_sums().items() if sums}
-        counted = {
-            uid: kept
-            for uid, sums in expected.items()
-            if (kept := {name: amount for name, amount in sums.items() if amount})
-        }
-        assert found == counted, "the nodes' sums are not those of the entries"
+        """Each account's used sums are those of its entries."""
+        found = {uid: sums for uid, sums in self.sums().items() if sums}
+        assert found == sums_of_entries(self.entries()), "the sums are not those of the entries"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import msgspec
 from stretto.model.errors import OperatorError
 from stretto.model.unit import Attempt
 
-SCHEMA = 2
+SCHEMA = 3
 """Raised whenever the meaning of a key changes; a ledger of another schema is refused."""
 MAX_AMOUNT = 2**53 - 1
 MAX_MEMBERS = 1024
@@ -23,6 +23,25 @@ Lines = tuple[tuple[str, int], ...]
 """(resource, amount) pairs, amounts in base units (cpu in milli), "pods" included."""
 
 
+class Charge(NamedTuple):
+    """What a pod takes of an account beside its node's: of a volume, a device, a queue, …"""
+
+    account: str
+    """Its uid."""
+    lines: Lines
+
+
+def account_uid(kind: str, *names: str) -> str:
+    """The uid of an account that is not a node's: no node's uid has a space."""
+    return " ".join((kind, *names))
+
+
+def account_kind(uid: str) -> str:
+    """The kind that :func:`account_uid` was given; "node" for a node's account."""
+    kind, space, _ = uid.partition(" ")
+    return kind if space else "node"
+
+
 class ReserveKind(enum.IntEnum):
     """The ledger's answer for a unit."""
 
@@ -30,9 +49,10 @@ class ReserveKind(enum.IntEnum):
     NO_FIT = 2
     SUPERSEDED = 3
     HELD = 4
-    NODE_MISSING = 5
+    ACCOUNT_MISSING = 5
+    """There is none of this uid, or it was removed."""
     FLAGGED = 6
-    """A node of the unit is frozen."""
+    """An account of the unit is frozen."""
 
 
 class EntryState(enum.IntEnum):
@@ -54,16 +74,17 @@ class OpCode(enum.IntEnum):
     ADOPT = 6
     """Take a pod as an entry in a given state, without asking for room."""
     FOREIGN = 7
-    """Set what pods without an entry hold of a node."""
+    """Set what is held of an account without an entry."""
 
 
 class LedgerMember(msgspec.Struct, frozen=True, gc=False):
-    """A pod of a unit and what it takes of which node."""
+    """A pod of a unit, what it takes of which node, and of which accounts beside it."""
 
     pod_uid: str
     node_uid: str
     resource_version: int
     lines: Lines
+    charges: tuple[Charge, ...] = ()
 
 
 class LedgerUnit(msgspec.Struct, frozen=True, gc=False):
@@ -78,8 +99,8 @@ class ReserveReply(NamedTuple):
     """Answer for a unit, and what it was lost to."""
 
     kind: ReserveKind
-    node_uid: str = ""
-    """NO_FIT, NODE_MISSING, FLAGGED: which node; HELD: where the pod is."""
+    account: str = ""
+    """NO_FIT, ACCOUNT_MISSING, FLAGGED: which account; HELD: the node where the pod is."""
     detail: str = ""
     """NO_FIT: the resource; HELD: the entry's state, in lower case."""
     pod_uid: str = ""
@@ -87,15 +108,16 @@ class ReserveReply(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAccount:
-    """What the ledger must know of a node; ``used`` is the ledger's own business."""
+class Account:
+    """What the ledger must know of a node, or of anything else that is given away in amounts;
+    ``used`` is the ledger's own business."""
 
-    node_uid: str
-    name: str
-    """For messages; the ledger does not keep it."""
-    allocatable: Mapping[str, int]
+    uid: str
+    """A node's uid, or :func:`account_uid`."""
+    capacity: Mapping[str, int]
+    """Resource → amount; of a node: what it has allocatable."""
     foreign: Mapping[str, int] = field(default_factory=dict)
-    """Held by pods that have no entry: bound by others, static pods."""
+    """Held by what has no entry: pods bound by others, static pods, objects of the API."""
     frozen: bool = False
 
 
@@ -110,6 +132,7 @@ class LedgerOp(msgspec.Struct, frozen=True, gc=False):
     attempt: Attempt = NO_ATTEMPT
     lines: Lines = ()
     state: EntryState = EntryState.BOUND
+    charges: tuple[Charge, ...] = ()
 
     @classmethod
     def binding(cls, uid: str) -> LedgerOp:
@@ -148,13 +171,21 @@ class LedgerOp(msgspec.Struct, frozen=True, gc=False):
         """Take a pod as an entry whether there is room or not: it is bound, or may be."""
         return cls(
             OpCode.ADOPT, member.pod_uid, member.resource_version, member.node_uid, unit_id,
-            attempt, member.lines, state,
+            attempt, member.lines, state, member.charges,
         )  # fmt: skip
 
     @classmethod
-    def foreign(cls, node_uid: str, lines: Lines) -> LedgerOp:
-        """Pods without an entry hold these amounts in all of the node (of the resources named)."""
-        return cls(OpCode.FOREIGN, node_uid, lines=lines)
+    def adopting(cls, entry: LedgerEntry) -> LedgerOp:
+        """Make an entry be as it ought to."""
+        member = LedgerMember(
+            entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines, entry.charges
+        )
+        return cls.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)
+
+    @classmethod
+    def foreign(cls, account: str, lines: Lines) -> LedgerOp:
+        """What has no entry holds these amounts of the account in all (of the resources named)."""
+        return cls(OpCode.FOREIGN, account, lines=lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +201,33 @@ class LedgerEntry:
     resource_version: int
     state: EntryState
     lines: Lines
+    charges: tuple[Charge, ...] = ()
+
+    def holds(self) -> Iterator[Charge]:
+        """What it takes of each account, its node's first."""
+        yield Charge(self.node_uid, self.lines)
+        yield from self.charges
+
+
+def sums_of_entries(entries: Iterable[LedgerEntry]) -> dict[str, dict[str, int]]:
+    """Account → resource → what the entries take of it in all, as far as it can be counted
+    exactly; zero sums left out."""
+    sums: dict[str, dict[str, int]] = {}
+    for entry in entries:
+        for account, lines in entry.holds():
+            there = sums.setdefault(account, {})
+            for name, amount in lines:
+                if amount > 0:
+                    there[name] = min(MAX_AMOUNT, there.get(name, 0) + amount)
+    return {account: there for account, there in sums.items() if there}
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What the ledger says of some nodes and pods; what it has nothing of is left out."""
+    """What the ledger says of some accounts and pods; what it has nothing of is left out."""
 
     used: dict[str, dict[str, int]]
-    """Node uid → resource → amount that entries use; zero sums left out."""
+    """Account → resource → amount that entries use; zero sums left out."""
     entries: dict[str, LedgerEntry]
     """By pod uid."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -110,10 +111,13 @@ class Story:
     def account(self, node: str, *, cpu: int = 1000, flags: int = 0) -> bytes:
         used = self.used.setdefault(f"u-{node}", [0, 0])
         row = [flags, 1, cpu, used[0], 0, 2, 10, used[1], 0]
-        return command("HSET", key("nodes"), f"u-{node}", struct.pack("<9d", *row))
+        return command("HSET", key("accounts"), f"u-{node}", struct.pack("<9d", *row))
 
-    def record(self, name: str, node: str, *, state: int = 1, rv: int = 0) -> bytes:
+    def record(
+        self, name: str, node: str, *, state: int = 1, rv: int = 0, charges: Sequence[Any] = ()
+    ) -> bytes:
         fields = [f"u-{node}", "", 1, 1, rv or self.rv(name), self.epoch, 1, POD_CPU, 2, 1]
+        fields += charges
         return str(state).encode() + msgspec.msgpack.encode(fields)
 
     def use(self, node: str, sign: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -119,6 +120,27 @@ def reserved_beyond_the_room(story: Story) -> None:
         command("HSET", key("units"), "u-x", b"\x92\x01\x01"),
         command("HSET", key("open"), "u-x", story.record("x", "n1")),
     )
+
+
+def charged(story: Story, *, room: int, used: int) -> None:
+    """A pod is reserved and charged one of a volume, whose account is written with it."""
+    story.pod("x")
+    story.use("n1", 1)
+    account = command("HSET", key("accounts"), "volume v", struct.pack("<5d", 0, 2, room, used, 0))
+    story.step(
+        story.account("n1"),
+        account,
+        command("HSET", key("units"), "u-x", b"\x92\x01\x01"),
+        command("HSET", key("open"), "u-x", story.record("x", "n1", charges=["volume v", 2, 1])),
+    )
+
+
+def charged_beyond_what_there_is(story: Story) -> None:
+    charged(story, room=0, used=1)
+
+
+def charged_and_not_counted(story: Story) -> None:
+    charged(story, room=1, used=0)
 
 
 def reserved_on_a_frozen_node(story: Story) -> None:
@@ -256,6 +278,8 @@ BREACHES: list[tuple[Callable[[Story], None], str]] = [
     (reserved_while_the_ledger_was_lost, "I12"),
     (sums_do_not_agree, "I1a"),
     (reserved_beyond_the_room, "I1a"),
+    (charged_beyond_what_there_is, "I1a"),
+    (charged_and_not_counted, "I1a"),
     (reserved_on_a_frozen_node, "I20"),
     (bound_to_a_node_long_gone, "I20"),
     (reserved_twice_in_the_ledger, "I18"),

@@ -22,13 +22,12 @@ from stretto.kube.config import KubeConfig
 from stretto.kube.lease import Tenure
 from stretto.ledger.twin import LedgerTwin, TwinStore
 from stretto.ledger.types import (
+    Account,
     Holdings,
     InstallReply,
     LedgerEntry,
-    LedgerMember,
     LedgerOp,
     LedgerUnit,
-    NodeAccount,
     ReserveReply,
 )
 from stretto.model.objects import decode_pod
@@ -94,37 +93,30 @@ class TwinLedger:
         await self._enter("transition")
         return self.twin.transition(ops)
 
-    async def set_nodes(self, changes: Sequence[NodeAccount], removed: Iterable[str] = ()) -> None:
-        await self._enter("nodes")
-        self.twin.set_nodes(changes, removed)
+    async def set_accounts(self, changes: Sequence[Account], removed: Iterable[str] = ()) -> None:
+        await self._enter("accounts")
+        self.twin.set_accounts(changes, removed)
 
     async def opened(self) -> None:
         await self._enter("opened")
         self.twin.opened()
 
-    async def rebuild(
-        self, *, nodes: Sequence[NodeAccount], entries: Iterable[LedgerEntry]
-    ) -> None:
+    async def rebuild(self, *, accounts: Sequence[Account], entries: Iterable[LedgerEntry]) -> None:
         await self._enter("rebuild")
         self.twin.install(self.twin.store.meta["epoch"], force_rebuild=True)
-        self.twin.set_nodes(nodes)
-        self.twin.transition([adoption_of(entry) for entry in entries])
+        self.twin.set_accounts(accounts)
+        self.twin.transition([LedgerOp.adopting(entry) for entry in entries])
         self.twin.opened()
 
     async def entries(self, *, open_only: bool = False) -> list[LedgerEntry]:
         return self.twin.entries(open_only=open_only)
 
-    async def holdings(self, *, nodes: Sequence[str], pods: Sequence[str]) -> Holdings:
+    async def holdings(self, *, accounts: Sequence[str], pods: Sequence[str]) -> Holdings:
         await self._enter("holdings")
-        return self.twin.holdings(nodes=nodes, pods=pods)
+        return self.twin.holdings(accounts=accounts, pods=pods)
 
-    async def node_sums(self) -> dict[str, dict[str, int]]:
-        return self.twin.node_sums()
-
-
-def adoption_of(entry: LedgerEntry) -> LedgerOp:
-    member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
-    return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)
+    async def sums(self) -> dict[str, dict[str, int]]:
+        return self.twin.sums()
 
 
 class Rig:
@@ -263,7 +255,7 @@ class Rig:
         """Commit without binding, as if the crash came before the POST."""
         incoming = await self.proposal(name, node)
         accounts, removed = self.machine.accounts()
-        await self.ledger.set_nodes(accounts, removed)
+        await self.ledger.set_accounts(accounts, removed)
         batch = self.machine.take([incoming])
         settled = self.machine.settle(batch, await self.ledger.reserve(batch.units))
         assert settled.reservations, settled.verdicts

@@ -11,9 +11,9 @@ import redis.asyncio
 
 from binder.auditor import Expected, LedgerAudit, drift
 from stretto.ledger.client import Ledger
-from stretto.ledger.requests import node_fields, pod_fields
+from stretto.ledger.requests import account_fields, pod_fields
 from stretto.ledger.server import EmbeddedServer
-from stretto.ledger.types import EntryState, Holdings, LedgerEntry
+from stretto.ledger.types import Charge, EntryState, Holdings, LedgerEntry
 from stretto.model.unit import Attempt
 from tests.binder.shells import Rig, create, simulated, until
 
@@ -39,7 +39,10 @@ def test_what_agrees_is_no_drift() -> None:
         (Holdings(AGREE.used, {"p": replace(ENTRY, node_uid="m")}), "BOUND on m, not BOUND on n"),
         (Holdings(AGREE.used, {"p": replace(ENTRY, state=EntryState.RESERVED)}), "RESERVED on n"),
         (Holdings(AGREE.used, {"p": replace(ENTRY, resource_version=51)}), "version 51, not 50"),
-        (Holdings(AGREE.used, {"p": replace(ENTRY, lines=(("cpu", 1),))}), "holds {'cpu': 1}"),
+        (
+            Holdings(AGREE.used, {"p": replace(ENTRY, lines=(("cpu", 1),))}),
+            "holds {'n': {'cpu': 1}}",
+        ),
     ],
 )
 def test_what_differs_is_said(found: Holdings, text: str) -> None:
@@ -51,14 +54,27 @@ def test_a_version_that_is_being_changed_is_not_compared() -> None:
     assert drift(expected(changing={"p"}), newer) == {}
 
 
+def test_what_pods_are_charged_beside_their_room_is_compared() -> None:
+    charged = replace(ENTRY, charges=(Charge("volume v", (("volume", 1),)),))
+    used = {"n": {"cpu": 2}, "volume v": {"volume": 1}}
+    wanted = Expected({"n": {"p": charged}}, used={"volume v": {"volume": 1}, "volume w": {}})
+    assert drift(wanted, Holdings(used | {"volume w": {}}, {"p": charged})) == {}
+    assert drift(wanted, Holdings(AGREE.used | {"volume v": {}}, {"p": ENTRY})) == {
+        "n": "the entry of pod p holds {'n': {'cpu': 2}}, "
+        "not {'n': {'cpu': 2}, 'volume v': {'volume': 1}}",
+        "volume v": "the ledger says that {} is used, memory {'volume': 1}",
+        "volume w": "the ledger has no account of it",
+    }
+
+
 def test_every_node_has_its_turn_once_a_period() -> None:
     audit = LedgerAudit(period_s=10.0, turn_s=1.0)
     nodes = [str(number) for number in range(25)]
-    seen = [uid for second in range(9) for uid in audit.due(100.0 + second, nodes)]
+    seen = [uid for second in range(9) for uid in audit.due(100.0 + second, lambda: nodes)]
     assert seen == nodes
     assert audit.rounds == 1
-    assert audit.due(108.5, nodes) == [], "between turns"
-    assert audit.due(109.5, nodes) == nodes[:3]
+    assert audit.due(108.5, lambda: nodes) == [], "between turns"
+    assert audit.due(109.5, lambda: nodes) == nodes[:3]
 
 
 async def one_bound(rig: Rig) -> str:
@@ -114,7 +130,7 @@ async def test_drift_planted_by_hand_is_found_frozen_and_mended(tmp_path: Any, d
         assert frozen == ["n1"]
         assert rig.metrics.drift._value.get() == 1
         assert await ledger.entries() == before
-        assert await ledger.node_sums() == {
+        assert await ledger.sums() == {
             node: {"cpu": 100, "memory": 64 << 20, "pods": 1} if node == node_uid else {}
             for node in rig.machine.cluster.nodes
         }
@@ -124,10 +140,10 @@ async def test_drift_planted_by_hand_is_found_frozen_and_mended(tmp_path: Any, d
 
 async def plant(hand: Any, damage: str, *, uid: str, node_uid: str) -> None:
     """Write into the ledger behind its owner's back."""
-    nodes, bound = "{stretto:o}:nodes", "{stretto:o}:bound"
+    nodes, bound = "{stretto:o}:accounts", "{stretto:o}:bound"
     if damage == "used":
         raw = bytearray(await hand.hget(nodes, node_uid))
-        fields = node_fields(bytes(raw))
+        fields = account_fields(bytes(raw))
         raw[24:32] = struct.pack("<d", fields[3] + 1)
         await hand.hset(nodes, node_uid, bytes(raw))
     elif damage == "entry":

@@ -122,7 +122,7 @@ def test_409_bound_elsewhere_is_foreign(world: World, pod: ApiPod) -> None:
     assert end_of(world)[0] is OutcomeKind.GONE
     world.settle_all()
     assert world.used("n1") == {}
-    assert world.machine.account("n2-uid").foreign == {"cpu": 1000, "pods": 1}
+    assert world.machine.rooms.account("n2-uid").foreign == {"cpu": 1000, "pods": 1}
     world.check_at_rest()
 
 
@@ -297,7 +297,7 @@ def test_pods_of_a_node_that_comes_back_under_its_name_count_again(
     assert row is not None
     assert world.machine.cluster.snapshot.resources.column("cpu").used[row] == 2000
     assert world.used("n1") == {"cpu": 1000, "pods": 1}
-    assert world.machine.account("again").foreign == {"cpu": 1000, "pods": 1}
+    assert world.machine.rooms.account("again").foreign == {"cpu": 1000, "pods": 1}
     world.check_at_rest()
     world.api.delete(pod)
     world.api.delete(other)
@@ -367,14 +367,14 @@ def test_foreign_pods_are_counted_even_beyond_the_room(world: World) -> None:
         world.api.put(pod, "n1", foreign=True)
     world.deliver(9)
     world.round()
-    assert world.machine.account("n1-uid").foreign == {"cpu": 6000, "pods": 6}
+    assert world.machine.rooms.account("n1-uid").foreign == {"cpu": 6000, "pods": 6}
     (verdict,) = world.propose(world.incoming(world.api.create("p", ONE), nodes=("n1",)))
     assert verdict.cause is Cause.CAPACITY
     for number in range(6):
         world.api.delete(world.api.pods[f"f{number}"])
     world.deliver(9)
     world.round()
-    assert world.machine.account("n1-uid").foreign == {}
+    assert world.machine.rooms.account("n1-uid").foreign == {}
     world.check()
 
 
@@ -386,5 +386,5 @@ def test_a_pod_seen_before_its_node_waits_for_it(world: World) -> None:
     assert pod.uid not in world.machine.cluster.pods
     world.node("n3")
     world.round()
-    assert world.machine.account("n3-uid").foreign == {"cpu": 1000, "pods": 1}
+    assert world.machine.rooms.account("n3-uid").foreign == {"cpu": 1000, "pods": 1}
     world.check_at_rest()

@@ -403,10 +403,10 @@ async def test_a_gang_is_bound_when_the_last_of_its_claims_is_or_not_at_all(fail
         assert bool((await pod_of(w.client, "plain"))["spec"].get("nodeName")) is not fails
 
 
-def thing_entries(w: World) -> dict[str, tuple[str, int]]:
-    """Entries of the ledger beside those of pods' room: account → (resource, amount)."""
+def charged(w: World) -> dict[str, tuple[str, int]]:
+    """What the ledger's entries hold beside room: account → (resource, amount)."""
     entries = w.rig.ledger.twin.entries()
-    return {e.node_uid: e.lines[0] for e in entries if " " in e.node_uid}
+    return {c.account: c.lines[0] for entry in entries for c in entry.charges}
 
 
 async def test_the_ledger_holds_the_volume_and_the_attachment_while_the_pod_is_in_flight():
@@ -427,7 +427,7 @@ async def test_the_ledger_holds_the_volume_and_the_attachment_while_the_pod_is_i
         node_uid = w.rig.machine.cluster.node_uid_of("n1")
         account = f"volume {made['metadata']['uid']}"
         held = {account: ("volume", 1), f"attachments {node_uid} x.y": ("attachments", 1)}
-        assert thing_entries(w) == held
+        assert charged(w) == held
         member = LedgerMember("other", account, 1, (("volume", 1),))
         unit = LedgerUnit("other", Attempt(1, 99), (member,))
         (reply,) = w.rig.ledger.twin.reserve([unit])
@@ -435,15 +435,15 @@ async def test_the_ledger_holds_the_volume_and_the_attachment_while_the_pod_is_i
         w.rig.ledger.twin.store.flush()
         w.rig.commits.changed()
         w.rig.machine.ops.append(LedgerOp.forget_unit("x"))
-        await until(lambda: thing_entries(w) == held, "a lost ledger is filled with them again")
+        await until(lambda: charged(w) == held, "a lost ledger is filled with them again")
         attached = volume("made", node="n1", cls="fast")
         attached["spec"]["csi"] = {"driver": "x.y", "volumeHandle": "made"}
         await w.create(VOLUMES, attached)
         await w.bind_claim("data", "v1")
         await w.bind_claim("more", "made")
         assert (await w.ended(uid)).kind is OutcomeKind.BOUND
-        await until(lambda: not thing_entries(w), "they end with the bind")
-        accounts, slots = w.rig.machine.committer.things.accounts, f"attachments {node_uid} x.y"
+        await until(lambda: not charged(w), "they end with the bind")
+        accounts, slots = w.rig.machine.committer.charges.accounts, f"attachments {node_uid} x.y"
         taken = {"attachments": 1}
         await until(lambda: accounts[slots].foreign == taken, "what is bound is the API's word")
         assert account not in accounts

@@ -173,7 +173,7 @@ class World:
     def flush(self) -> None:
         self.machine.effects()
         accounts, removed = self.machine.accounts()
-        self.ledger.set_nodes(accounts, removed)
+        self.ledger.set_accounts(accounts, removed)
         self.ledger.transition(self.machine.take_ops())
         self.machine.validate()
 
@@ -332,9 +332,8 @@ def test_claims_are_bound_before_their_pods_and_nothing_is_held_in_the_end(seed)
     world.calm()
     machine = world.machine
     assert not machine.bindings
-    assert not list(machine.committer.things.held())
     assert not machine.cluster.snapshot.volumes.assumed
-    assert not any(name.partition(" ")[2] for name, sums in world.ledger.node_sums().items() if sums
+    assert not any(name.partition(" ")[2] for name, sums in world.ledger.sums().items() if sums
                    and any(sums.values()))  # fmt: skip
     effective = machine.cluster.snapshot.volumes
     for name, row in world.api.volumes.items():

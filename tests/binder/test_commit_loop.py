@@ -187,7 +187,7 @@ async def test_a_bind_in_flight_survives_the_loss_of_the_ledger(running: Running
 async def test_drift_freezes_the_node_until_the_ledger_is_written_anew(rig: Rig) -> None:
     await create(rig.client, "p")
     uid = rig.machine.cluster.node_uid_of("n1")
-    node = rig.ledger.twin.store.nodes[uid]
+    node = rig.ledger.twin.store.accounts[uid]
     node[2::4] = [0] * (len(node) // 4)
     rig.commits.propose([await rig.proposal("p", "n1")])
     await until(lambda: "rebuild" in rig.ledger.calls, "rebuilt")

@@ -155,7 +155,7 @@ def test_a_node_deleted_while_the_ledger_was_asked_takes_nothing(world: World) -
 
 
 def test_the_ledgers_no_after_memorys_yes_freezes_the_node(world: World) -> None:
-    world.twin.store.nodes["n1-uid"][2] = 0  # somebody lowers the account by hand
+    world.twin.store.accounts["n1-uid"][2] = 0  # somebody lowers the account by hand
     pod = world.api.create("p", ONE)
     (verdict,) = world.propose(world.incoming(pod, nodes=("n1",)))
     assert kinds([verdict]) == [(VerdictKind.CONFLICT, Cause.LEDGER)]

@@ -78,7 +78,7 @@ async def test_a_bind_that_was_carried_out_stays_an_entry() -> None:
         await rig.open()
         (entry,) = rig.ledger.twin.entries()
         assert entry.state is EntryState.BOUND
-        assert rig.machine.account(node_uid(rig)).foreign == {}
+        assert rig.machine.rooms.account(node_uid(rig)).foreign == {}
         assert fence_of(await pod_of(client, "p")) is None
         await delete(client, "p")
         await until(lambda: not rig.machine.bindings, "the deletion is seen")
@@ -103,7 +103,7 @@ async def test_a_late_bind_that_lands_while_opening_is_not_missed(when: str) -> 
         rig.commits.publish()
         # Be it as an entry or as foreign: the room is taken before the first commit.
         entries = rig.ledger.twin.entries()
-        foreign = rig.machine.account(node_uid(rig)).foreign
+        foreign = rig.machine.rooms.account(node_uid(rig)).foreign
         assert (len(entries), foreign) in ((1, {}), (0, TAKEN))
         rig.machine.validate()
         await rig.stop()
@@ -230,7 +230,7 @@ async def test_sums_that_cannot_be_right_are_written_anew() -> None:
         store = TwinStore()
         await crashed(client, store, "p")
         await bind(client, pod, "n1")
-        (record,) = [node for node in store.nodes.values() if any(node[3::4])]
+        (record,) = [node for node in store.accounts.values() if any(node[3::4])]
         record[3] += 7  # somebody changes the server by hand
         rig = Rig(client, epoch=11, store=store)
         await rig.open()
@@ -264,5 +264,5 @@ async def test_the_account_of_a_node_that_left_meanwhile_is_dropped() -> None:
         await client.delete("/api/v1/nodes/n2")
         rig = Rig(client, epoch=11, store=store)
         await rig.open()
-        assert list(rig.ledger.twin.node_sums()) == [node_uid(rig)]
+        assert list(rig.ledger.twin.sums()) == [node_uid(rig)]
         await rig.stop()

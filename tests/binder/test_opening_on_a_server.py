@@ -84,7 +84,7 @@ async def damage(client: KubeClient, ledger: Ledger, how: str) -> None:
     else:
         other = next(e.node_uid for e in entries.values() if e.node_uid != entries[uid].node_uid)
         entries[uid] = dataclasses.replace(entries[uid], node_uid=other)
-    await ledger.rebuild(nodes=[], entries=entries.values())
+    await ledger.rebuild(accounts=[], entries=entries.values())
 
 
 async def uid_of(client: KubeClient, name: str) -> str:
@@ -105,7 +105,7 @@ async def test_pods_of_other_schedulers_stay_foreign(server: EmbeddedServer) -> 
         ledger = await Ledger.open(server.url, owner="o")
         rig = await opened(client, ledger, epoch=5)
         assert await ledger.entries() == []
-        account = rig.machine.account(rig.machine.cluster.node_uid_of("n1"))
+        account = rig.machine.rooms.account(rig.machine.cluster.node_uid_of("n1"))
         assert account.foreign["pods"] == 1
         await rig.stop()
         await ledger.close()

@@ -306,7 +306,7 @@ class World:
         """Write pending accounts and operations to the ledger."""
         accounts, removed = self.machine.accounts()
         if accounts or removed:
-            self.twin.set_nodes(accounts, removed)
+            self.twin.set_accounts(accounts, removed)
         ops = self.machine.take_ops()
         rebases, self.rebases = self.rebases, {}
         calls = [*ops, *(LedgerOp.rebase(uid, version) for uid, version in rebases.items())]
@@ -419,7 +419,7 @@ class World:
 
     def used(self, name: str) -> dict[str, int]:
         """What the ledger says entries use on a node."""
-        return self.twin.node_sums()[self.machine.cluster.node_uid_of(name)]
+        return self.twin.sums()[self.machine.cluster.node_uid_of(name)]
 
     def check(self) -> None:
         """What must hold at any time."""

@@ -21,7 +21,7 @@ async def test_a_killed_server_comes_back_at_its_address_with_its_entries(
     async with KeptLedger(folder=tmp_path) as kept:
         ledger = await Ledger.open(kept.url, owner="o", first_pause_s=0.1)
         await ledger.install(1)
-        await ledger.set_nodes([node("n1")])
+        await ledger.set_accounts([node("n1")])
         await ledger.reserve([unit("u1", "n1")])
         assert not kept.died
         for times in (1, 2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stretto.ledger.types import LedgerMember, LedgerUnit, NodeAccount
+from stretto.ledger.types import Account, LedgerMember, LedgerUnit
 from stretto.model.unit import Attempt
 
 LINES = (("cpu", 1000), ("pods", 1))
@@ -16,6 +16,6 @@ def unit(name: str, *nodes: str, number: int = 1, cpu: int = 1000) -> LedgerUnit
     return LedgerUnit(name, Attempt(1, number), tuple(members))
 
 
-def node(uid: str, *, cpu: int = 2000, pods: int = 10, **more: object) -> NodeAccount:
+def node(uid: str, *, cpu: int = 2000, pods: int = 10, **more: object) -> Account:
     """A node account."""
-    return NodeAccount(uid, uid, {"cpu": cpu, "pods": pods}, **more)  # type: ignore[arg-type]
+    return Account(uid, {"cpu": cpu, "pods": pods}, **more)  # type: ignore[arg-type]

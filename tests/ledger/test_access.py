@@ -122,7 +122,7 @@ async def test_the_password_of_a_file_is_read_at_each_connection(
     url = server_url.replace(f":{PASSWORD}@", "@")
     ledger = await Ledger.open(url, owner="password", access=Access(password_file=file))
     await ledger.install(1)
-    await ledger.set_nodes([node("n1")])
+    await ledger.set_accounts([node("n1")])
     try:
         async with by_hand(server_url) as hand:
             await hand.execute_command("ACL", "SETUSER", "stretto-binder", "resetpass", ">changed")
@@ -225,7 +225,7 @@ async def test_both_sides_prove_themselves(server_url: str, tmp_path: pathlib.Pa
         url = f"rediss://stretto-binder@127.0.0.1:{port}"
         ledger = await Ledger.open(url, owner="tls", access=access)
         await ledger.install(1)
-        await ledger.set_nodes([node("n1")])
+        await ledger.set_accounts([node("n1")])
         assert (await ledger.reserve([unit("u1", "n1")]))[0].kind.name == "GRANTED"
         await ledger.close()
         nameless = Access(password_file=file, authority=ours.authority)

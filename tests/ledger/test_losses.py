@@ -30,7 +30,7 @@ async def connected(url: str, owner: str) -> Ledger:
     """A ledger with a node of two places, that gives up soon."""
     ledger = await Ledger.open(url, owner=owner, **QUICK)
     await ledger.install(5)
-    await ledger.set_nodes([node("n1", cpu=2000)])
+    await ledger.set_accounts([node("n1", cpu=2000)])
     return ledger
 
 
@@ -44,7 +44,7 @@ async def test_a_call_without_an_answer_is_sent_again_and_happens_once(
     assert ledger.resends == 2
     proxy.losses = [loss]
     assert await ledger.transition([LedgerOp.free("u1")]) == [True]
-    assert await ledger.node_sums() == {"n1": {}}
+    assert await ledger.sums() == {"n1": {}}
     await ledger.close()
 
 
@@ -136,7 +136,7 @@ async def test_a_rebuild_that_did_not_end_is_not_taken_for_intact(
     first = await connected(server_url, owner)
     second = await Ledger.open(server_url, owner=owner)
     assert not (await second.install(6)).intact
-    await second.set_nodes([node("n1")])
+    await second.set_accounts([node("n1")])
     await second.opened()
     assert (await second.install(7)).intact
     await first.close()
@@ -147,11 +147,13 @@ async def test_an_emptied_server_is_noticed_at_the_next_call(server_url: str, ow
     ledger = await connected(server_url, owner)
     await ledger.reserve([unit("u1", "n1")])
     async with by_hand(server_url) as other:
-        await other.delete(*[f"{{stretto:{owner}}}:{part}" for part in ("meta", "nodes", "open")])
+        await other.delete(
+            *[f"{{stretto:{owner}}}:{part}" for part in ("meta", "accounts", "open")]
+        )
     with pytest.raises(LedgerGap, match="emptied or replaced"):
         await ledger.reserve([unit("u2", "n1")])
     assert not (await ledger.install(5)).intact
-    await ledger.set_nodes([node("n1")])
+    await ledger.set_accounts([node("n1")])
     assert await ledger.reserve([unit("u2", "n1")]) == [GRANTED]
     await ledger.close()
 
@@ -173,7 +175,7 @@ async def test_a_forgotten_script_is_loaded_again(ledger: Ledger, server_url: st
     await ledger.install(1)
     async with by_hand(server_url) as other:
         await other.script_flush()
-    await ledger.set_nodes([node("n1")])
+    await ledger.set_accounts([node("n1")])
     assert await ledger.reserve([unit("u1", "n1")]) == [GRANTED]
 
 
@@ -189,7 +191,7 @@ def test_the_twin_knows_fences_and_losses() -> None:
     store = TwinStore()
     old, new = LedgerTwin(store=store), LedgerTwin(store=store)
     old.install(1)
-    old.set_nodes([node("n1")])
+    old.set_accounts([node("n1")])
     old.reserve([unit("u1", "n1")])
     assert new.install(2).intact
     with pytest.raises(LedgerFenced):

@@ -13,24 +13,38 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stretto.ledger.client import Ledger
-from stretto.ledger.requests import decode, node_fields, pod_fields
+from stretto.ledger.requests import account_fields, decode, pod_fields
 from stretto.ledger.twin import LedgerTwin
-from stretto.ledger.types import EntryState, LedgerMember, LedgerOp, LedgerUnit, NodeAccount
+from stretto.ledger.types import (
+    Account,
+    Charge,
+    EntryState,
+    LedgerMember,
+    LedgerOp,
+    LedgerUnit,
+    account_uid,
+)
 from stretto.model.unit import Attempt
 from tests.ledger.users import sync_hand
 
 OWNERS = itertools.count()
 PODS = [f"pod-{i}" for i in range(8)]
 NODES = [f"node-{i}" for i in range(3)]
+OTHERS = [account_uid("volume", "v"), account_uid("queue", "q"), account_uid("queue", "q", "up")]
+ACCOUNTS = [*NODES, *OTHERS]
 RESOURCES = ["cpu", "memory", "pods", "example.com/gpu"]
 
 amounts = st.one_of(st.integers(0, 5), st.sampled_from([2**53 - 1, 2**53, 2**60]))
 lines = st.lists(st.tuples(st.sampled_from(RESOURCES), amounts), max_size=4).map(
     lambda pairs: tuple(dict(pairs).items())
 )
+charges = st.lists(st.builds(Charge, st.sampled_from([*OTHERS, "absent"]), lines), max_size=3).map(
+    tuple
+)
+"""The same account twice, too."""
 members = st.builds(
     LedgerMember, st.sampled_from(PODS), st.sampled_from([*NODES, "absent"]),
-    st.integers(1, 2**53 - 1), lines,
+    st.integers(1, 2**53 - 1), lines, st.one_of(st.just(()), charges),
 )  # fmt: skip
 attempts = st.builds(Attempt, st.integers(1, 2), st.integers(1, 3))
 units = st.builds(
@@ -57,25 +71,23 @@ ops = st.one_of(
         ),
         members, attempts, st.sampled_from(EntryState),
     ),
-    st.builds(LedgerOp.foreign, st.sampled_from([*NODES, "absent"]), lines),
+    st.builds(LedgerOp.foreign, st.sampled_from([*ACCOUNTS, "absent"]), lines),
 )  # fmt: skip
 rooms = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 6), max_size=4)
-accounts = st.builds(
-    NodeAccount, st.sampled_from(NODES), st.just("name"), rooms, rooms, st.booleans()
-)
+accounts = st.builds(Account, st.sampled_from(ACCOUNTS), rooms, rooms, st.booleans())
 calls = st.one_of(
     st.tuples(st.just("reserve"), st.lists(st.one_of(units, repeated), max_size=4)),
     st.tuples(st.just("transition"), st.lists(ops, max_size=5)),
     st.tuples(
-        st.just("set_nodes"),
-        st.lists(accounts, min_size=1, max_size=3, unique_by=lambda a: a.node_uid),
+        st.just("set_accounts"),
+        st.lists(accounts, min_size=1, max_size=6, unique_by=lambda a: a.uid),
     ),
     st.tuples(st.just("install"), st.booleans()),
-    st.tuples(st.just("remove"), st.lists(st.sampled_from(NODES), min_size=1, max_size=1)),
+    st.tuples(st.just("remove"), st.lists(st.sampled_from(ACCOUNTS), min_size=1, max_size=1)),
 )  # fmt: skip
 
 
-DECODERS = {"nodes": node_fields, "open": pod_fields, "bound": pod_fields, "units": decode}
+DECODERS = {"accounts": account_fields, "open": pod_fields, "bound": pod_fields, "units": decode}
 
 
 def server_dump(connection: redis.Redis, owner: str) -> dict[str, dict[str, Any]]:
@@ -96,8 +108,8 @@ async def compare(url: str, script: list[tuple[str, Any]]) -> None:
         twin.install(7)
         for name, argument in script:
             if name == "remove":
-                await ledger.set_nodes((), argument)
-                twin.set_nodes((), argument)
+                await ledger.set_accounts((), argument)
+                twin.set_accounts((), argument)
             elif name == "install":
                 found = await ledger.install(7, force_rebuild=argument)
                 expected = twin.install(7, force_rebuild=argument)
@@ -106,7 +118,7 @@ async def compare(url: str, script: list[tuple[str, Any]]) -> None:
                 expected = getattr(twin, name)(argument)
                 assert await getattr(ledger, name)(argument) == expected
             assert server_dump(connection, owner) == twin.dump()
-            asked = {"nodes": [*NODES, "absent"], "pods": PODS}
+            asked = {"accounts": [*ACCOUNTS, "absent"], "pods": PODS}
             assert await ledger.holdings(**asked) == twin.holdings(**asked)
             twin.validate()
     finally:

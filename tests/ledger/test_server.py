@@ -29,7 +29,7 @@ async def test_a_killed_server_comes_back_with_its_entries(tmp_path: pathlib.Pat
     async with EmbeddedServer(folder=tmp_path) as server:
         ledger = await Ledger.open(server.url, owner="o")
         await ledger.install(1)
-        await ledger.set_nodes([node("n1")])
+        await ledger.set_accounts([node("n1")])
         await ledger.reserve([unit("u1", "n1")])
         await saved(server)
         await server.kill()
@@ -44,7 +44,7 @@ async def spoilt(folder: pathlib.Path) -> None:
     async with EmbeddedServer(folder=folder) as server:
         ledger = await Ledger.open(server.url, owner="o")
         await ledger.install(1)
-        await ledger.set_nodes([node("n1")])
+        await ledger.set_accounts([node("n1")])
         await ledger.close()
     damage(folder)
 
@@ -127,7 +127,7 @@ async def test_a_server_that_is_gone_is_one_line(tmp_path: pathlib.Path) -> None
         await ledger.install(1)
         await server.stop()
         with pytest.raises(LedgerUnavailable, match="does not answer"):
-            await ledger.set_nodes([node("n1")])
+            await ledger.set_accounts([node("n1")])
         with pytest.raises(LedgerUnavailable, match="does not answer"):
             await ledger.entries()
         await ledger.close()
@@ -253,7 +253,7 @@ async def test_a_full_server_refuses_and_goes_on_when_it_has_room(tmp_path: path
     async with EmbeddedServer(folder=tmp_path) as server:
         ledger = await Ledger.open(server.url, owner="o", first_pause_s=0.001)
         await ledger.install(1)
-        await ledger.set_nodes([node("n1")])
+        await ledger.set_accounts([node("n1")])
         async with redis.asyncio.Redis.from_url(server.url) as other:
             await other.config_set("maxmemory", "1")
             with pytest.raises(LedgerUnavailable, match=r"refuses a call: .*maxmemory"):

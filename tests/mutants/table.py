@@ -23,12 +23,14 @@ class Mutant:
 
 LOSSES = "tests/ledger/test_losses.py"
 RESERVE = "tests/ledger/test_reserve.py"
+FIT = "sum + account[at + 3] > account[at + 1] then"
 EQUAL = "tests/ledger/test_script_equals_twin.py"
 BINDS = "tests/binder/test_binds.py"
 OPENING = "tests/binder/test_opening.py"
 LOOP = "tests/binder/test_commit_loop.py"
 COMMITS = "tests/binder/test_commits.py"
 DEVICES = "tests/binder/test_device_claims.py"
+CLAIMS = "tests/binder/test_claims.py"
 PREEMPTIONS = "tests/binder/test_preemptions.py"
 EVICTOR = "tests/binder/test_evictor.py"
 LEASE = "tests/kube/test_lease_rules.py"
@@ -97,17 +99,35 @@ MUTANTS = (
     # --------------------------------------------------------------------------------- < for <=
     Mutant(
         "< for <= (script)", "stretto/ledger/ledger.lua",
-        "sum + node[at + 3] > node[at + 1] then", "sum + node[at + 3] >= node[at + 1] then",
+        FIT, "sum + account[at + 3] >= account[at + 1] then",
         (RESERVE,),
     ),
     Mutant(
         "one too many (script)", "stretto/ledger/ledger.lua",
-        "sum + node[at + 3] > node[at + 1] then", "sum + node[at + 3] > node[at + 1] + 1 then",
+        FIT, "sum + account[at + 3] > account[at + 1] + 1 then",
         (RESERVE, EQUAL),
     ),
     Mutant(
         "foreign pods take no room", "stretto/ledger/ledger.lua",
-        "sum + node[at + 3] > node[at + 1] then", "sum > node[at + 1] then", (RESERVE,),
+        FIT, "sum > account[at + 1] then", (RESERVE,),
+    ),
+    Mutant(
+        "charge nodes only", "stretto/ledger/ledger.lua",
+        "local pairs_count = count + numbers[at + 3]", "local pairs_count = count", (RESERVE,),
+    ),
+    Mutant(
+        "charge until something does not fit", "stretto/ledger/ledger.lua",
+        "        for back = at, i - 2, 2 do give_back(accounts[numbers[back]], "
+        "all_lines[numbers[back + 1]]) end\n", "", (RESERVE,),
+    ),
+    Mutant(
+        "free a pod's room and keep its charges", "stretto/ledger/ledger.lua",
+        "        dirty_accounts[record[i]] = true\n", "        break\n", (RESERVE,),
+    ),
+    Mutant(
+        "what is bound stays charged", "binder/machine.py",
+        "if self.committer.charges.release(uid) and binding.stage is Stage.BOUND:",
+        "if self.committer.charges.release(uid) and False:", (CLAIMS,),
     ),
     # ------------------------------------------------------------------------- free before fence
     Mutant(

@@ -182,7 +182,7 @@ class Arena:
     def write_pending(self) -> None:
         """What the ledger must know before the next reservation."""
         accounts, removed = self.machine.accounts()
-        self.ledger.set_nodes(accounts, removed)
+        self.ledger.set_accounts(accounts, removed)
         self.ledger.transition(self.machine.take_ops())
 
     def _tell(self, verdicts: list[tuple[int, Verdict]], by_uid: dict[str, Contender]) -> None:
@@ -217,7 +217,7 @@ class Arena:
             shard.validate()
         used = {
             (uid, name): amount
-            for uid, sums in self.ledger.node_sums().items()
+            for uid, sums in self.ledger.sums().items()
             for name, amount in sums.items()
             if amount
         }

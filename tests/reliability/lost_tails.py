@@ -28,7 +28,7 @@ async def run(*, repetitions: int, seed: int) -> int:
             ledger = await Ledger.open(server.url, owner="o")
             for epoch in range(1, repetitions + 1):
                 await ledger.install(epoch, force_rebuild=True)
-                await ledger.set_nodes([node("n1", cpu=10**9, pods=10**6)])
+                await ledger.set_accounts([node("n1", cpu=10**9, pods=10**6)])
                 await write(ledger, rng)
                 await cut(server, rng)
                 unnoticed += not await noticed(ledger, epoch)

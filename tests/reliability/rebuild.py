@@ -33,8 +33,8 @@ async def run(*, nodes: int, pods: int) -> int:
             await ledger.install(7)
             for uid in list(machine.cluster.pods):
                 machine.adopt_bound(uid, namespace="default", name=uid)
-            accounts = [machine.account(uid) for uid in machine.cluster.nodes]
-            await ledger.set_nodes(accounts)
+            accounts = [machine.rooms.account(uid) for uid in machine.cluster.nodes]
+            await ledger.set_accounts(accounts)
             await ledger.transition(machine.take_ops())
             await ledger.opened()
             adopted = time.monotonic() - began

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stretto.ledger.twin import LedgerTwin, TwinStore
-from stretto.ledger.types import LedgerEntry, LedgerMember, LedgerOp, LedgerUnavailable
+from stretto.ledger.types import LedgerOp, LedgerUnavailable
 from tests.simulation.world import Host, World
 
 
@@ -41,7 +41,7 @@ class LedgerServer:
 
     def _load(self, saved: TwinStore) -> None:
         fresh = copy.deepcopy(saved)
-        self.store.meta, self.store.nodes = fresh.meta, fresh.nodes
+        self.store.meta, self.store.accounts = fresh.meta, fresh.accounts
         self.store.pods, self.store.units, self.store.names = fresh.pods, fresh.units, fresh.names
 
 
@@ -86,31 +86,25 @@ class Ledger:
         """Steps."""
         return await self._call("transition", ops) if ops else []
 
-    async def set_nodes(self, changes: Sequence[Any], removed: Iterable[str] = ()) -> None:
+    async def set_accounts(self, changes: Sequence[Any], removed: Iterable[str] = ()) -> None:
         """Accounts."""
-        await self._call("set_nodes", changes, removed)
+        await self._call("set_accounts", changes, removed)
 
-    async def rebuild(self, *, nodes: Sequence[Any], entries: Sequence[Any]) -> None:
+    async def rebuild(self, *, accounts: Sequence[Any], entries: Sequence[Any]) -> None:
         """Empty it and write it anew, as the client does."""
         await self.install(self._epoch, force_rebuild=True)
-        await self.set_nodes(nodes)
-        await self.transition([adopted(entry) for entry in entries])
+        await self.set_accounts(accounts)
+        await self.transition([LedgerOp.adopting(entry) for entry in entries])
         await self.opened()
 
     async def entries(self, *, open_only: bool = False) -> Any:
         """All entries."""
         return await self._call("entries", open_only=open_only)
 
-    async def holdings(self, *, nodes: Sequence[str], pods: Sequence[str]) -> Any:
-        """Some nodes and pods."""
-        return await self._call("holdings", nodes=nodes, pods=pods)
+    async def holdings(self, *, accounts: Sequence[str], pods: Sequence[str]) -> Any:
+        """Some accounts and pods."""
+        return await self._call("holdings", accounts=accounts, pods=pods)
 
-    async def node_sums(self) -> Any:
+    async def sums(self) -> Any:
         """Sums."""
-        return await self._call("node_sums")
-
-
-def adopted(entry: LedgerEntry) -> LedgerOp:
-    """The operation that writes an entry."""
-    member = LedgerMember(entry.pod_uid, entry.node_uid, entry.resource_version, entry.lines)
-    return LedgerOp.adopt(member, unit_id=entry.unit_id, attempt=entry.attempt, state=entry.state)
+        return await self._call("sums")

@@ -1,19 +1,18 @@
-"""Accounts of the ledger beside nodes: volumes, and the attachments that a node has left.
+"""Accounts of the ledger beside nodes, and what pods in flight are charged there.
 
 A pod in flight holds more than room on its node: the volumes that its claims are to get, and places
 among the volumes that the node's CSI drivers attach. Each is an account of its own (design §12.16),
-and the pod has an entry on each, reserved in the same call as its room, whole or not at all. These
-entries last as long as the pod is in flight. Once it is bound, the API itself says what is taken: a
-volume has its claimRef, and an attachment counts as foreign.
+charged in the same call as the pod's room, whole or not at all. A charge lasts as long as the pod
+is in flight. Once it is bound, the API itself says what is taken: a volume has its claimRef, and an
+attachment counts as foreign.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 from binder.storage import Storage
-from stretto.ledger.types import LedgerEntry, LedgerMember, NodeAccount
+from stretto.ledger.types import Account, Charge, account_uid
 from stretto.model.shape import Shape
 from stretto.model.unit import Member
 from stretto.placement.attached import Attached
@@ -23,20 +22,20 @@ from stretto.snapshot.columns import Snapshot
 
 VOLUME = "volume"
 ATTACHMENTS = "attachments"
-"""Resources, one of each kind of account."""
+"""Kinds of account, and the one resource of each."""
 
 
 def volume_account(uid: str) -> str:
     """The account of a volume."""
-    return f"volume {uid}"
+    return account_uid(VOLUME, uid)
 
 
 def attachments_account(node_uid: str, driver: str) -> str:
     """The account of a driver on a node."""
-    return f"attachments {node_uid} {driver}"
+    return account_uid(ATTACHMENTS, node_uid, driver)
 
 
-class Things:
+class Charges:
     """See the module docstring."""
 
     def __init__(self, snapshot: Snapshot, storage: Storage, kernel: Kernel) -> None:
@@ -44,7 +43,7 @@ class Things:
         self._storage = storage
         self._kernel = kernel
         self._stamps = (-1, -1)
-        self.accounts: dict[str, NodeAccount] = {}
+        self.accounts: dict[str, Account] = {}
         """By uid, as of the last :meth:`changes`."""
         self._changed: dict[str, None] = {}
         self._stale: set[int] = set()
@@ -54,16 +53,14 @@ class Things:
         self._rows: dict[int, set[str]] = {}
         """Row → accounts of its node."""
         self._row_of: dict[str, int] = {}
-        self._held: dict[str, tuple[LedgerMember, ...]] = {}
-        """Pod uid → its entries."""
+        self._held: dict[str, tuple[Charge, ...]] = {}
+        """Pod uid → what it is charged."""
         self._taken: dict[str, int] = {}
-        """Account → what entries hold of it."""
+        """Account → the sum of its charges."""
 
     # --------------------------------------------------------------------------------- reserving
-    def wanted(
-        self, member: Member, shape: Shape, row: int, plan: VolumePlan
-    ) -> tuple[LedgerMember, ...]:
-        """The entries that a pod needs beside its room, before it is counted on the row."""
+    def wanted(self, shape: Shape, row: int, plan: VolumePlan) -> tuple[Charge, ...]:
+        """What a pod takes beside its room, before it is counted on the row."""
         if not shape.claims and not shape.disks:
             return ()
         found = []
@@ -71,56 +68,46 @@ class Things:
             volume = self._storage.volume(name)
             assumed = self._snapshot.volumes.assumption(claim)
             if volume is not None and assumed is None and self._storage.promised(claim) is None:
-                account = volume_account(volume.uid)
-                found.append(self._entry(member, account, VOLUME, 1))
+                found.append(Charge(volume_account(volume.uid), ((VOLUME, 1),)))
         node_uid = self._snapshot.node_uid[row]
         for driver, count in self._kernel.attachments(shape, row):
             account = attachments_account(node_uid, driver)
-            found.append(self._entry(member, account, ATTACHMENTS, count))
+            found.append(Charge(account, ((ATTACHMENTS, count),)))
         return tuple(found)
 
-    @staticmethod
-    def _entry(member: Member, account: str, resource: str, amount: int) -> LedgerMember:
-        uid = f"{member.uid} {account}"
-        return LedgerMember(uid, account, member.resource_version, ((resource, amount),))
-
-    def hold_all(
-        self, members: Sequence[Member], things: Sequence[tuple[LedgerMember, ...]]
-    ) -> None:
+    def hold_all(self, members: Sequence[Member], charges: Sequence[tuple[Charge, ...]]) -> None:
         """The members of a unit have been granted these."""
-        for member, entries in zip(members, things, strict=True):
-            if entries:
-                self._hold(member.uid, entries)
+        for member, held in zip(members, charges, strict=True):
+            if held:
+                self._held[member.uid] = held
+                self._count(held, 1)
 
-    def _hold(self, uid: str, entries: tuple[LedgerMember, ...]) -> None:
-        self._held[uid] = entries
-        for entry in entries:
-            self._taken[entry.node_uid] = self._taken.get(entry.node_uid, 0) + entry.lines[0][1]
+    def _count(self, charges: Iterable[Charge], sign: int) -> None:
+        for account, lines in charges:
+            taken = self._taken.get(account, 0) + sign * lines[0][1]
+            if taken:
+                self._taken[account] = taken
+            else:
+                del self._taken[account]
 
-    def release(self, uid: str) -> list[str]:
-        """A pod is bound, or its reservation is over: uids of entries to free."""
-        entries = self._held.pop(uid, ())
-        for entry in entries:
-            if entry.node_uid in self._row_of:
-                self._stale.add(self._row_of[entry.node_uid])
-            self._taken[entry.node_uid] -= entry.lines[0][1]
-            if not self._taken[entry.node_uid]:
-                del self._taken[entry.node_uid]
-        return [entry.pod_uid for entry in entries]
+    def release(self, uid: str) -> bool:
+        """A pod is bound, or its reservation is over; False if it was charged nothing."""
+        charges = self._held.pop(uid, ())
+        self._count(charges, -1)
+        self._stale |= {self._row_of[c.account] for c in charges if c.account in self._row_of}
+        return bool(charges)
 
-    def held(self) -> Iterable[tuple[str, LedgerMember]]:
-        """(pod uid, entry) of everything in flight."""
-        return [(uid, entry) for uid, entries in self._held.items() for entry in entries]
+    def of(self, uid: str) -> tuple[Charge, ...]:
+        """What a pod is charged now."""
+        return self._held.get(uid, ())
 
-    def entries(self, of_pod: Callable[[str], LedgerEntry]) -> list[LedgerEntry]:
-        """Everything in flight as the ledger ought to have it, by the entries of its pods."""
-        return [
-            replace(of_pod(uid), pod_uid=e.pod_uid, node_uid=e.node_uid, lines=e.lines)
-            for uid, e in self.held()
-        ]
+    def used(self, account: str) -> dict[str, int]:
+        """What the ledger has to say of an account."""
+        taken = self._taken.get(account, 0)
+        return dict.fromkeys(self.accounts[account].capacity, taken) if taken else {}
 
     # ---------------------------------------------------------------------------------- accounts
-    def changes(self) -> tuple[list[NodeAccount], list[str]]:
+    def changes(self) -> tuple[list[Account], list[str]]:
         """(accounts that changed, accounts that went) since the last call, of the picture as it has
         been published."""
         for name in self._storage.take_touched_volumes():
@@ -131,10 +118,10 @@ class Things:
         found = [self.accounts[uid] for uid in changed if uid in self.accounts]
         return found, [uid for uid in changed if uid not in self.accounts]
 
-    def _set(self, account: NodeAccount) -> None:
-        if self.accounts.get(account.node_uid) != account:
-            self.accounts[account.node_uid] = account
-            self._changed[account.node_uid] = None
+    def _set(self, account: Account) -> None:
+        if self.accounts.get(account.uid) != account:
+            self.accounts[account.uid] = account
+            self._changed[account.uid] = None
 
     def _drop(self, uid: str) -> None:
         if self.accounts.pop(uid, None) is not None:
@@ -160,10 +147,10 @@ class Things:
             self._drop(known)
         if account:  # else nobody's business but the API's
             self._volumes[name] = account
-            self._set(NodeAccount(account, name, {VOLUME: 1}))
+            self._set(Account(account, {VOLUME: 1}))
 
     def _look_at_row(self, row: int) -> None:
-        here: dict[str, NodeAccount] = {}
+        here: dict[str, Account] = {}
         live = bool(self._snapshot.live[row])
         node = self._snapshot.volumes.nodes.get(self._snapshot.name[row]) if live else None
         for driver, limit in () if node is None else node.drivers:
@@ -172,9 +159,7 @@ class Things:
             account = attachments_account(self._snapshot.node_uid[row], driver)
             used = int(Attached.of(self._snapshot).used(driver)[row])
             foreign = max(0, used - self._taken.get(account, 0))
-            here[account] = NodeAccount(
-                account, driver, {ATTACHMENTS: limit}, {ATTACHMENTS: foreign}
-            )
+            here[account] = Account(account, {ATTACHMENTS: limit}, {ATTACHMENTS: foreign})
         for account in self._rows.pop(row, set()) - here.keys():
             self._drop(account)
             del self._row_of[account]
@@ -185,9 +170,9 @@ class Things:
             self._rows[row] = set(here)
 
     def validate(self, holders: Iterable[str]) -> None:
-        """Assert that only pods in flight hold entries, and that the sums are theirs."""
+        """Assert that only pods in flight are charged, and that the sums are theirs."""
         assert set(self._held) <= set(holders)
         sums: dict[str, int] = {}
-        for _, entry in self.held():
-            sums[entry.node_uid] = sums.get(entry.node_uid, 0) + entry.lines[0][1]
+        for account, lines in (charge for charges in self._held.values() for charge in charges):
+            sums[account] = sums.get(account, 0) + lines[0][1]
         assert sums == self._taken
