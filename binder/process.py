@@ -36,6 +36,7 @@ from stretto.kube.errors import KubeRefused
 from stretto.kube.events import EventWriter
 from stretto.kube.leadership import Leadership, cancelled
 from stretto.kube.lease import Tenure
+from stretto.kube.reviews import Reviews
 from stretto.ledger.access import Access
 from stretto.ledger.client import Ledger
 from stretto.placement.configuration import Configuration
@@ -43,6 +44,7 @@ from stretto.rpc.security import Security
 from stretto.rpc.servers import RpcServer, add_follow, add_outcomes, add_propose
 from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
+from stretto.telemetry.guard import guard_of
 from stretto.telemetry.http import TelemetryServer
 from stretto.telemetry.story import StoryLog
 
@@ -105,9 +107,11 @@ class BinderProcess:
 
     async def run(self, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
         """Serve until ``stop``."""
+        listen = self._settings.telemetry_listen
         telemetry = TelemetryServer(
-            self._settings.telemetry_listen,
+            listen,
             registry=self._metrics.registry,
+            guard=guard_of(self._settings, listen, review=Reviews(self._client).verdict),
             ready=self.ready,
             stories=self._stories,
         )

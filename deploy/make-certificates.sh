@@ -2,7 +2,7 @@
 # An authority and a certificate for each process, as manifests of secrets on standard output:
 #   deploy/make-certificates.sh | kubectl apply -f -
 # Good for a year. With cert-manager, let it issue the same secrets instead, with these DNS names: the first, stretto-ROLE
-# alone, is what a process may do by it; the others are where it is dialled.
+# alone, is what a process may do by it; the others are where it is dialled. That of stretto-metrics is for your monitoring.
 set -euo pipefail
 namespace=${1:-stretto}
 days=${2:-365}
@@ -14,7 +14,7 @@ new_key() { openssl genpkey -quiet -algorithm EC -pkeyopt ec_paramgen_curve:P-25
 
 new_key ca.key
 openssl req -x509 -new -key ca.key -subj "/CN=stretto-authority" -days "$days" -out ca.crt
-for role in dispatcher binder shard valkey; do
+for role in dispatcher binder shard valkey metrics; do
   name=stretto-$role
   new_key "$role.key"
   openssl req -new -key "$role.key" -subj "/CN=$name" -out "$role.csr"

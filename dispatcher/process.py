@@ -106,7 +106,7 @@ class DispatcherProcess:
         self._security = Security.of(settings)
         self._leadership = Leadership(client, settings)
         self._client = client
-        self.telemetry = Telemetry(settings, leadership=self._leadership)
+        self.telemetry = Telemetry(settings, leadership=self._leadership, client=client)
         self._configuration = configuration
         limits = machine_limits(settings, self._configuration)
         machine = Machine(limits=limits, note=self.telemetry.note)

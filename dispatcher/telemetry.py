@@ -12,9 +12,12 @@ from prometheus_client import CollectorRegistry
 from dispatcher.core import Core
 from dispatcher.metrics import DispatcherCollector
 from stretto.config.dispatcher import DispatcherSettings
+from stretto.kube.client import KubeClient
 from stretto.kube.leadership import Leadership
+from stretto.kube.reviews import Reviews
 from stretto.model.diagnosis import as_json
 from stretto.model.unit import PodUid
+from stretto.telemetry.guard import guard_of
 from stretto.telemetry.http import TelemetryServer
 from stretto.telemetry.story import StoryLog
 
@@ -25,10 +28,13 @@ WEDGED_S = 10.0
 class Telemetry:
     """What people and monitors may ask."""
 
-    def __init__(self, settings: DispatcherSettings, *, leadership: Leadership) -> None:
+    def __init__(
+        self, settings: DispatcherSettings, *, leadership: Leadership, client: KubeClient
+    ) -> None:
+        self._settings = settings
+        self._client = client
         self._leadership = leadership
         self.stories = StoryLog(max(settings.stories, 0))
-        self._listen = settings.telemetry_listen
         self._core: Core | None = None
 
     def note(self, unit: str, event: str, text: str) -> None:
@@ -68,9 +74,11 @@ class Telemetry:
         self._core = core
         registry = CollectorRegistry()
         registry.register(collector)
+        listen = self._settings.telemetry_listen
         server = TelemetryServer(
-            self._listen,
+            listen,
             registry=registry,
+            guard=guard_of(self._settings, listen, review=Reviews(self._client).verdict),
             live=self.live,
             ready=self.ready,
             stories=self.stories,

@@ -21,6 +21,7 @@ from stretto.placement.profiles import Profiles
 from stretto.rpc.channels import Dialer
 from stretto.rpc.messages import ShardHello
 from stretto.rpc.security import Security
+from stretto.telemetry.guard import guard_of
 from stretto.telemetry.http import TelemetryServer
 from stretto.telemetry.shard_metrics import ShardMetrics
 from stretto.telemetry.story import StoryLog
@@ -90,6 +91,7 @@ async def run(
     telemetry = TelemetryServer(
         settings.telemetry_listen,
         registry=metrics.registry,
+        guard=guard_of(settings, settings.telemetry_listen),
         ready=lambda: streams.ready,
         stories=stories,
     )

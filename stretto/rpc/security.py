@@ -13,7 +13,6 @@ with the certificates it began with.
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,9 +22,9 @@ import grpc
 
 from stretto.config.addresses import is_loopback, split_address
 from stretto.config.common import RoleSettings
+from stretto.config.renewable import Renewable
 from stretto.rpc.errors import RpcConfigError
 
-logger = logging.getLogger(__name__)
 SHARD = "stretto-shard"
 DISPATCHER = "stretto-dispatcher"
 """The names that callers go by in their certificates."""
@@ -72,10 +71,10 @@ class Security:
             RpcConfigError: plain text beyond loopback without ``insecure``, or an unreadable file.
         """
         if self.tls:
-            fetcher = CertificateFetcher(self)
+            files = self.renewable()
             return grpc.dynamic_ssl_server_credentials(
-                fetcher.configuration,
-                fetcher,  # type: ignore[arg-type]  # None is documented: nothing new
+                files.value,
+                files.renewed,  # type: ignore[arg-type]  # None is documented: nothing new
                 require_client_authentication=True,
             )
         self._allow_plain(listen, verb="listen on")
@@ -100,6 +99,11 @@ class Security:
                 "--tls-authority, or --insecure if the network is trusted"
             )
 
+    def renewable(self) -> Renewable[grpc.ServerCertificateConfiguration]:
+        """The files, for a server: gRPC looks for new ones before each handshake."""
+        files = (self.certificate, self.key, self.authority)
+        return Renewable([path for path in files if path is not None], self.configuration)
+
     def configuration(self) -> grpc.ServerCertificateConfiguration:
         """What the files hold now, for a server.
 
@@ -111,16 +115,6 @@ class Security:
         return grpc.ssl_server_certificate_configuration(
             [(key, certificate)], root_certificates=authority
         )
-
-    def marks(self) -> tuple[tuple[int, int, int], ...]:
-        """What changes when one of the files does.
-
-        Raises:
-            OSError: a file is gone.
-        """
-        paths = (self.authority, self.key, self.certificate)
-        found = [path.stat() for path in paths if path is not None]
-        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
 
     def _files(self) -> tuple[bytes, bytes, bytes]:
         return (
@@ -147,41 +141,6 @@ class Security:
             raise RpcConfigError(
                 f"--tls-authority {self.authority}: holds no PEM certificate"
             ) from None
-
-
-class CertificateFetcher:
-    """gRPC calls it before each handshake, on a thread of its own: gives what the files hold if
-    they have changed. Files that do not fit each other, as while they are being renewed one by
-    one, change nothing; the next handshake looks again."""
-
-    def __init__(self, security: Security) -> None:
-        self._security = security
-        self.configuration = security.configuration()
-        self._marks = self._seen()
-        self._told = ""
-
-    def _seen(self) -> tuple[tuple[int, int, int], ...]:
-        try:
-            return self._security.marks()
-        except OSError:
-            return ()
-
-    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
-        """What the next handshake uses; None: what the last one used."""
-        marks = self._seen()
-        if marks == self._marks:
-            return None
-        try:
-            self.configuration = self._security.configuration()
-        except RpcConfigError as error:
-            if str(error) != self._told:
-                self._told = str(error)
-                logger.warning("%s; the former certificate is used", error)
-            return None
-        # Marks from before the reading: what was written meanwhile is read the next time.
-        self._marks, self._told = marks, ""
-        logger.info("the certificate in %s was renewed", self._security.certificate)
-        return self.configuration
 
 
 def names_of(auth_context: Mapping[str, Iterable[bytes]]) -> set[str]:

@@ -3,8 +3,9 @@
 A scrape of a few hundred series takes milliseconds of CPU; on a thread it does not hold up the
 event loop for longer than the interpreter's switch interval. That also lets /livez tell a wedged
 loop from a busy one: it asks the loop to do something and waits. It listens on loopback unless
-told otherwise; the health paths say nothing but ok or not, and stories, which name pods, are told
-to this host only (``kubectl port-forward`` counts as this host).
+told otherwise, and then with a :class:`~stretto.telemetry.guard.Guard`: TLS, and metrics for whom
+the guard lets read. The health paths say nothing but ok or not, and stories, which name pods, are
+told to this host only (``kubectl port-forward`` counts as this host).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import logging
 import socket
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -25,7 +27,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from stretto.config.addresses import split_address
-from stretto.model.errors import OperatorError
+from stretto.telemetry.guard import Guard, TelemetryError, Verdict, names_in
 from stretto.telemetry.story import StoryLog
 
 logger = logging.getLogger(__name__)
@@ -36,10 +38,6 @@ REQUEST_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 16
 """Answered at once; more wait in the kernel's queue."""
 TEXT = "text/plain; charset=utf-8"
-
-
-class TelemetryError(OperatorError):
-    """The HTTP side cannot listen."""
 
 
 class Answer(NamedTuple):
@@ -54,6 +52,13 @@ NOT_FOUND = Answer(404, TEXT, b"not found\n")
 OK = Answer(200, TEXT, b"ok\n")
 NOT_OK = Answer(503, TEXT, b"not ok\n")
 FORBIDDEN = Answer(403, TEXT, b"ask from the host of this process\n")
+REFUSALS = {
+    Verdict.UNAUTHENTICATED: Answer(
+        401, TEXT, b"show a token of the cluster, or a certificate for stretto-metrics\n"
+    ),
+    Verdict.FORBIDDEN: Answer(403, TEXT, b"this user may not get this path\n"),
+    Verdict.UNKNOWN: Answer(503, TEXT, b"the API server does not say who you are\n"),
+}
 
 
 class _Server(socketserver.ThreadingMixIn, HTTPServer):
@@ -61,9 +66,15 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
     allow_reuse_address = True
 
     def __init__(
-        self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], *, family: int
+        self,
+        address: tuple[str, int],
+        handler: type[BaseHTTPRequestHandler],
+        *,
+        family: int,
+        guard: Guard | None,
     ) -> None:
         self.address_family = family
+        self._guard = guard
         self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(address, handler)
 
@@ -80,6 +91,14 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
+            if self._guard is not None:
+                request.settimeout(REQUEST_TIMEOUT_S)
+                try:
+                    request = self._guard.context().wrap_socket(request, server_side=True)
+                except OSError:
+                    self.handle_error(request, client_address)
+                    self.shutdown_request(request)
+                    return
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
@@ -116,6 +135,7 @@ class TelemetryServer:
         ready: Callable[[], bool] = lambda: True,
         stories: StoryLog | None = None,
         diagnosis: Callable[[str], dict[str, Any] | None] | None = None,
+        guard: Guard | None = None,
         wedged_s: float = WEDGED_S,
     ) -> None:
         self._registry = registry
@@ -123,12 +143,13 @@ class TelemetryServer:
         self._ready = ready
         self._stories = stories
         self._diagnosis = diagnosis
+        self._guard = guard
         self._wedged_s = wedged_s
         self._loop = running_loop()
         host, port = split_address(listen, flag="--telemetry-listen")
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._server = _Server((host, port), self._handler(), family=family)
+            self._server = _Server((host, port), self._handler(), family=family, guard=guard)
         except OSError as error:
             raise TelemetryError(
                 f"--telemetry-listen {listen}: {error.strerror or error}; choose another address"
@@ -162,10 +183,22 @@ class TelemetryServer:
             logger.exception("health check failed")
             return NOT_OK
 
-    def answer(self, path: str, *, peer: str = "127.0.0.1") -> Answer:
-        """The answer to a GET of ``path`` from the address ``peer``."""
+    def answer(
+        self,
+        path: str,
+        *,
+        peer: str = "127.0.0.1",
+        authorization: str = "",
+        names: frozenset[str] = frozenset(),
+    ) -> Answer:
+        """The answer to a GET of ``path`` from the address ``peer``, whose certificate has these
+        names."""
         parts = urlsplit(path)
         if parts.path == "/metrics":
+            if self._guard is not None:
+                verdict = self._guard.verdict(parts.path, authorization=authorization, names=names)
+                if verdict is not Verdict.ALLOWED:
+                    return REFUSALS[verdict]
             return Answer(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
         if parts.path in ("/livez", "/healthz"):
             return self._health(self._live)
@@ -197,8 +230,18 @@ class TelemetryServer:
             sys_version = ""
 
             def do_GET(self) -> None:
-                status, kind, body = telemetry.answer(self.path, peer=self.client_address[0])
+                names: frozenset[str] = frozenset()
+                if isinstance(self.connection, ssl.SSLSocket):
+                    names = names_in(self.connection.getpeercert())
+                status, kind, body = telemetry.answer(
+                    self.path,
+                    peer=self.client_address[0],
+                    authorization=self.headers.get("Authorization", ""),
+                    names=names,
+                )
                 self.send_response(status)
+                if status == REFUSALS[Verdict.UNAUTHENTICATED].status:
+                    self.send_header("WWW-Authenticate", "Bearer")
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

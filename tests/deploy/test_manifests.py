@@ -28,6 +28,10 @@ STORAGE = (
 EVENTS = "events.k8s.io/events"
 LEASES = "coordination.k8s.io/leases"
 SELECTING = ("/services", "/replicationcontrollers", "apps/replicasets", "apps/statefulsets")
+REVIEWS: tuple[Right, ...] = (
+    ("create", "authentication.k8s.io/tokenreviews", "", ""),
+    ("create", "authorization.k8s.io/subjectaccessreviews", "", ""),
+)
 EXPECTED: dict[str, set[Right]] = {
     "stretto-dispatcher": {
         ("list", "/pods", "", ""),
@@ -35,6 +39,7 @@ EXPECTED: dict[str, set[Right]] = {
         ("patch", "/pods/status", "", ""),
         ("patch", "scheduling.k8s.io/podgroups/status", "", ""),
         ("create", EVENTS, "", ""),
+        *REVIEWS,
         ("get", LEASES, "stretto-dispatcher", NAMESPACE),
         ("update", LEASES, "stretto-dispatcher", NAMESPACE),
     },
@@ -79,6 +84,7 @@ EXPECTED: dict[str, set[Right]] = {
         ("list", "policy/poddisruptionbudgets", "", ""),
         ("watch", "policy/poddisruptionbudgets", "", ""),
         ("create", EVENTS, "", ""),
+        *REVIEWS,
         ("get", LEASES, "stretto-binder", NAMESPACE),
         ("update", LEASES, "stretto-binder", NAMESPACE),
     },
@@ -95,6 +101,8 @@ RESOURCES = (
     "rbac.authorization.k8s.io/clusterroles",
     *(f"resource.k8s.io/{name}" for name in DEVICE_RESOURCES.values()),
     "resource.k8s.io/resourceclaims/status", "resource.k8s.io/resourceclaims/binding",
+    *(resource for _, resource, _, _ in REVIEWS),
+    "authorization.k8s.io/localsubjectaccessreviews",
 )  # fmt: skip
 
 
@@ -304,6 +312,9 @@ def test_every_process_has_probes_a_budget_and_an_account_of_its_own() -> None:
         assert pod["serviceAccountName"] == name
         (container,) = pod["containers"]
         assert {"livenessProbe", "readinessProbe", "resources"} <= set(container)
+        for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+            asked = container[kind].get("httpGet", {"scheme": "HTTPS"})
+            assert asked["scheme"] == "HTTPS", "beyond loopback it is served over TLS"
         assert container["resources"]["limits"]["memory"]
 
 
@@ -349,6 +360,7 @@ def test_the_certificates_script_makes_a_secret_for_each_process() -> None:
     secrets = list(yaml.safe_load_all(done.stdout))
     assert [s["metadata"]["name"] for s in secrets] == [
         "stretto-dispatcher-tls", "stretto-binder-tls", "stretto-shard-tls", "stretto-valkey-tls",
+        "stretto-metrics-tls",
     ]  # fmt: skip
     wanted = {
         v["secret"]["secretName"]
@@ -356,6 +368,7 @@ def test_the_certificates_script_makes_a_secret_for_each_process() -> None:
         for v in w["spec"]["template"]["spec"]["volumes"]
         if "secret" in v
     }
-    assert wanted == {s["metadata"]["name"] for s in secrets} | {"stretto-valkey"}
+    made = {s["metadata"]["name"] for s in secrets}
+    assert wanted == made - {"stretto-metrics-tls"} | {"stretto-valkey"}
     assert len({s["data"]["ca.crt"] for s in secrets}) == 1
-    assert len({s["data"]["tls.key"] for s in secrets}) == 4
+    assert len({s["data"]["tls.key"] for s in secrets}) == 5

@@ -26,7 +26,6 @@ from stretto.rpc.messages import (
     ToShard,
     VerdictBatch,
 )
-from stretto.rpc.security import CertificateFetcher
 from stretto.rpc.servers import (
     RpcServer,
     add_follow,
@@ -174,13 +173,13 @@ async def test_files_that_do_not_fit_keep_the_former_certificate(
     """Renewed one by one they do not fit for a while: said once, mended by the next handshake."""
     authority = Authority(tmp_path)
     own, fresh = authority.issue("server"), authority.issue("server")
-    fetcher = CertificateFetcher(own.security())
+    fetcher = own.security().renewable().renewed
     assert fetcher() is None
     own.certificate.write_bytes(fresh.certificate.read_bytes())
     assert fetcher() is None
     assert fetcher() is None
     assert [r.levelname for r in caplog.records] == ["WARNING"]
-    assert "former certificate" in caplog.text
+    assert "what it held before is used" in caplog.text
     own.key.write_bytes(fresh.key.read_bytes())
     assert fetcher() is not None
     assert fetcher() is None
