@@ -15,7 +15,7 @@ import resource
 import time
 from collections.abc import Callable
 
-from bench import decide_devices, decide_preemption, decide_volumes, neighbours
+from bench import decide_daemons, decide_devices, decide_preemption, decide_volumes, neighbours
 from bench.decide_world import GIB, cluster, kernel_on, shape
 from stretto.snapshot.delta import Delta
 
@@ -124,6 +124,7 @@ def run(arguments: list[str]) -> int:
         ("10,000 nodes, every pod its own shape", all_different(10_000, pods // 4), 2_000),
         ("10,000 nodes, the Binder's re-check", recheck(10_000, pods * 4), 125_000),
     ]
+    rows += decide_daemons.rows(nodes=5_000)
     rows += decide_volumes.rows(nodes=5_000, pods=pods // 10)
     rows += decide_devices.rows(nodes=5_000, pods=pods // 20)
     rows += decide_preemption.rows(nodes=5_000, pods=pods // 20)

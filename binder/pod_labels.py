@@ -41,10 +41,12 @@ class PodLabels:
 
     def project(self, shape: Shape, labels: Labels) -> Shape:
         """The shape that a pod on a node with these labels has in the log: under the keys as they
-        are now, and without naming them, so that a new key changes only pods that have it."""
+        are now, and without naming them, so that a new key changes only pods that have it; and
+        without the one node that it could go to."""
         known = shape.digest, labels
         found = self._projected.get(known)
         if found is None:
+            shape = shape.anywhere
             if len(self._projected) >= _REMEMBERED:
                 self._projected.clear()
             kept = tuple(pair for pair in labels if pair[0] in self._wanted)

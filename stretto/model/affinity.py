@@ -12,6 +12,7 @@ from stretto.model.errors import OperatorError
 from stretto.model.objects import ContainerPort
 from stretto.model.selector import RawRequirement, RawSelector, requirement_order, requirements_of
 from stretto.model.shape import (
+    NAME_FIELD,
     HostPort,
     NodeTerm,
     PodTerm,
@@ -106,6 +107,8 @@ class Affinity(msgspec.Struct, frozen=True):
     """Affinity as a shape holds it."""
 
     required_node_terms: tuple[NodeTerm, ...] | None = None
+    only_node: str = ""
+    """The one node that every required term names; it is in no term then."""
     preferred_node_terms: tuple[PreferredNodeTerm, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
@@ -198,8 +201,10 @@ def affinity_of(raw: Raw, *, namespace: str) -> Affinity:
     node = found.node_affinity or _NodeAffinity()
     together = found.pod_affinity or _PodAffinity()
     apart = found.pod_anti_affinity or _PodAffinity()
+    required, only_node = _of_one_node(_required(node))
     return Affinity(
-        required_node_terms=_required(node),
+        required_node_terms=required,
+        only_node=only_node,
         preferred_node_terms=tuple(
             PreferredNodeTerm(p.weight, _node_term(p.preference)) for p in node.preferred or ()
         ),
@@ -214,6 +219,24 @@ def _required(node: _NodeAffinity) -> tuple[NodeTerm, ...] | None:
     if node.required is None:
         return None
     return tuple(map(_node_term, node.required.node_selector_terms or ()))
+
+
+def _of_one_node(
+    terms: tuple[NodeTerm, ...] | None,
+) -> tuple[tuple[NodeTerm, ...] | None, str]:
+    """Required terms without the one node that each of them names, and its name; as they are, and
+    "", if they do not all name the same. The DaemonSet controller writes them so
+    (ReplaceDaemonSetPodNodeNameNodeAffinity).
+    """
+    first = terms[0].fields if terms else ()
+    named = len(first) == 1 and (first[0].key, first[0].operator) == (NAME_FIELD, "In")
+    if not terms or not named or len(first[0].values) != 1 or not first[0].values[0]:
+        return terms, ""
+    if any(term.fields != first for term in terms):
+        return terms, ""
+    if any(not term.expressions for term in terms):  # one asks for nothing else: neither do all
+        return None, first[0].values[0]
+    return tuple(NodeTerm(term.expressions) for term in terms), first[0].values[0]
 
 
 def _node_term(term: _NodeTerm) -> NodeTerm:

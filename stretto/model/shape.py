@@ -2,8 +2,10 @@
 
 Two pods of one shape are interchangeable for every plugin; that is what makes reuse, parking and
 batching per shape right. The record holds *resolved* values in Kubernetes' base units; names that
-merely parametrise a pod (spec.nodeName, nominated node) are kept as fields because they change
-what is feasible. ``digest`` is a content hash over the canonical encoding, equal in every process.
+merely parametrise a pod (spec.nodeName, nominated node, the one node of a DaemonSet's pod, claims)
+are kept as fields because they change what is feasible, and told apart by whoever can share work
+between pods that differ in them only. ``digest`` is a content hash over the canonical encoding,
+equal in every process.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from functools import cached_property
 
 import msgspec
 
+NAME_FIELD = "metadata.name"
+"""The field of a node that node selector terms may ask for."""
 LABEL_KEYS_LIMIT = 1000
 """Label keys that selectors may read in all: each counts for every pod of the cluster."""
 
@@ -217,6 +221,33 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     """All containers in order if one asks for an extended resource."""
     node_features: tuple[str, ...] = ()
     """Features that a node must declare, sorted."""
+    only_node: str = ""
+    """The one node (metadata.name) that every required term names beside its expressions, as of the
+    pods of a DaemonSet; it is then in no term, so that these differ in this parameter only."""
+
+    @cached_property
+    def anywhere(self) -> Shape:
+        """The shape without the parameter ``only_node``."""
+        return msgspec.structs.replace(self, only_node="") if self.only_node else self
+
+    @cached_property
+    def claimless(self) -> Shape:
+        """The shape without its claims."""
+        return msgspec.structs.replace(self, claims=()) if self.claims else self
+
+    @cached_property
+    def spelled_out(self) -> Shape:
+        """The shape with ``only_node`` written into its required terms."""
+        if not self.only_node:
+            return self
+        terms = self.required_node_terms
+        fields = (Requirement(NAME_FIELD, "In", (self.only_node,)),)
+        expressions = [()] if terms is None else [term.expressions for term in terms]
+        return msgspec.structs.replace(
+            self,
+            required_node_terms=tuple(NodeTerm(each, fields) for each in expressions),
+            only_node="",
+        )
 
     @cached_property
     def encoded(self) -> bytes:

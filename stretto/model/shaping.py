@@ -4,7 +4,8 @@ A burst brings thousands of pods that differ in name, uid and generated token vo
 maker first builds a *key* from the undecoded parts that a shape depends on (a few microseconds)
 and looks the shape up; only a pod of a new kind is decoded, which costs some fifty times as much.
 The key is a superset of what the shape reads: two pods with one key have one shape, while two
-keys may well lead to equal shapes (spaces in JSON, order of tolerations).
+keys may well lead to equal shapes (spaces in JSON, order of tolerations). The node that each pod of
+a DaemonSet names is a parameter: it is in the shape, and not in the key.
 
 The memory is a least-recently-used list bounded in entries and in bytes, so that pods that are all
 different cost time, not memory.
@@ -12,6 +13,7 @@ different cost time, not memory.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterable
 
@@ -37,6 +39,10 @@ from stretto.model.shape import Shape
 __all__ = ["ShapeError", "ShapeMaker", "shape_of"]
 
 Key = tuple[object, ...]
+_ONE_NODE = re.compile(
+    rb'"matchFields":\[\{"key":"metadata.name","operator":"In","values":\["([^"\\]+)"\]\}\]'
+)
+"""How the API server writes that a term asks for one node by name."""
 
 SPREAD_CONTROLLERS = {
     "ReplicationController": "v1",
@@ -76,21 +82,56 @@ class ShapeMaker:
         Raises:
             ShapeError: a part that cannot be read; names the field.
         """
-        key = _key(pod, label_keys, placed)
-        found = self._known.get(key)
+        affinity = bytes(pod.spec.affinity)
+        if b"matchFields" in affinity:
+            return self._of_one_node(pod, affinity, label_keys=label_keys, placed=placed)
+        key = _key(pod, label_keys, placed, affinity)
+        found = self._remembered(key)
+        if found is None:
+            found = shape_of(pod, label_keys=label_keys, placed=placed)
+            self._remember(key, found)
+        return found
+
+    def _of_one_node(
+        self, pod: Pod, affinity: bytes, *, label_keys: tuple[str, ...], placed: bool
+    ) -> Shape:
+        """The shape of a pod that may name its node: remembered without the name if that is a
+        parameter, else as any other."""
+        names = set(_ONE_NODE.findall(affinity))
+        name = names.pop().decode() if len(names) == 1 else ""
+        nameless = _ONE_NODE.sub(b'"matchFields":1', affinity)
+        shared = _key(pod, label_keys, placed, nameless)
+        found = self._remembered(shared) if name else None
         if found is not None:
-            self.hits += 1
-            self._known.move_to_end(key)
-            return found[0]
+            return found if placed else msgspec.structs.replace(found, only_node=name)
+        full = _key(pod, label_keys, placed, affinity)
+        found = self._remembered(full)
+        if found is None:
+            found = _made(pod, label_keys=label_keys, placed=placed)
+            preferred = found.preferred_node_terms
+            if name and found.only_node == name and not any(p.term.fields for p in preferred):
+                self._remember(shared, found.anywhere)
+                return found.anywhere if placed else found
+            found = found.anywhere if placed else found
+            self._remember(full, found)
+        return found
+
+    def _remembered(self, key: Key) -> Shape | None:
+        found = self._known.get(key)
+        if found is None:
+            return None
+        self.hits += 1
+        self._known.move_to_end(key)
+        return found[0]
+
+    def _remember(self, key: Key, shape: Shape) -> None:
         self.misses += 1
-        shape = shape_of(pod, label_keys=label_keys, placed=placed)
         size = _size(key)
         self._known[key] = (shape, size)
         self._bytes += size
         while self._bytes > self._bytes_limit or len(self._known) > self._entries:
             _, (_, freed) = self._known.popitem(last=False)
             self._bytes -= freed
-        return shape
 
     def statistics(self) -> dict[str, int]:
         """Counts for metrics."""
@@ -102,7 +143,7 @@ class ShapeMaker:
         }
 
 
-def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
+def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool, affinity: bytes) -> Key:
     spec = pod.spec
     status = pod.status
     labels = pod.metadata.labels
@@ -117,7 +158,7 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool) -> Key:
         _containers_key(spec.containers),
         _containers_key(spec.init_containers) if spec.init_containers else None,
         bytes(spec.node_selector),
-        bytes(spec.affinity),
+        affinity,
         bytes(spec.tolerations),
         spread,
         _match_values(spread, labels),
@@ -203,6 +244,12 @@ def _size(part: object) -> int:
 
 def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False) -> Shape:
     """Make a shape without memory; see :meth:`ShapeMaker.shape_of`."""
+    found = _made(pod, label_keys=label_keys, placed=placed)
+    return found.anywhere if placed else found
+
+
+def _made(pod: Pod, *, label_keys: tuple[str, ...], placed: bool) -> Shape:
+    """The shape, which names its one node even if the pod is on it."""
     spec = pod.spec
     namespace = pod.metadata.namespace
     requests = _requests_of(pod)
@@ -223,6 +270,7 @@ def shape_of(pod: Pod, *, label_keys: tuple[str, ...] = (), placed: bool = False
         tolerations=tolerations_of(spec.tolerations),
         node_selector=node_selector_of(spec.node_selector),
         required_node_terms=affinity.required_node_terms,
+        only_node=affinity.only_node,
         preferred_node_terms=affinity.preferred_node_terms,
         host_ports=host_ports_of(_ports(spec)),
         images=images,

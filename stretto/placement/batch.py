@@ -36,6 +36,12 @@ def place_batch(
 
     ``compiled`` must be fresh. ``add(row)`` must count a pod of the shape on a row of the snapshot.
     """
+    if compiled.lent:
+        assert count == 1, "pods with claims are placed one at a time"
+        rows, _ = ranking.top(compiled.total, 1 + spares)
+        for row in rows[:1]:
+            add(row)
+        return rows[:1], rows[1:]
     if compiled.looks_around:
         return _place_across(
             compiled, count, spares=spares, ranking=ranking, counters=counters, add=add

@@ -8,6 +8,7 @@ changes, one vector pass moves every total.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +29,9 @@ from stretto.placement.framework import (
     normalised,
 )
 from stretto.placement.nominated import claims_on, leave_claimed, rejecting, that_look
+from stretto.placement.plugins.node_affinity import NodeAffinity, NodeAffinityFilter
 from stretto.placement.profiles import Profile
-from stretto.placement.static_part import StaticPart
+from stretto.placement.static_part import Narrowed, StaticPart
 from stretto.snapshot.columns import Snapshot
 
 _FEW = 8
@@ -56,12 +58,26 @@ class Counters:
 class CompiledShape:
     """Filters and scorers of a shape, and its scores over all rows once they were asked for."""
 
+    key: Hashable = None
+    """What the kernel keeps it under."""
+    lent: bool = False
+    """The pod's claims are parameters; see :mod:`stretto.placement.parameters`."""
+    _only: NodeAffinityFilter | None = None
+    """Where the pod's one node is a parameter: the filter that lets only that pass."""
+    _affinity_at: int = 0
+    """Where it stands among the filters."""
+
     def __init__(
         self, shape: Shape, *, profile: Profile, snapshot: Snapshot, static: StaticPart
     ) -> None:
         self.shape = shape
+        """The pod's; :meth:`bind` exchanges it for one that differs in parameters only."""
+        self.base = shape
+        """What filters and scorers were made from."""
         self.profile = profile
         self.static = static
+        self.named = static.named
+        """PreFilter's node set with the plugins that narrowed it; None: all nodes."""
         self.snapshot = snapshot
         self.filters: list[Filter] = []
         """All filters in the profile's order."""
@@ -113,6 +129,8 @@ class CompiledShape:
                 found = plugin.filter(self.shape, self.snapshot)
                 if found is not None:
                     (self.cross.filters if found.cross else self.dynamic).append(found)
+            if isinstance(plugin, NodeAffinity):
+                self._affinity_at = len(self.filters)
             if found is not None:
                 self.filters.append(found)
             kinds |= plugin.silent_kinds if found is None else plugin.kinds
@@ -136,6 +154,36 @@ class CompiledShape:
                 self.scorers.append((scorer, weight))
         return kinds
 
+    def bind(self, shape: Shape, *, narrowed: bool, lent: bool) -> None:
+        """Be about a pod's shape, which differs from the last in parameters only."""
+        self.lent = lent
+        if shape is self.shape:
+            return
+        self.shape = shape
+        if narrowed:
+            self._narrow(shape.only_node)
+        if lent:
+            for each in self.dynamic:
+                each.bind(shape)
+            for scorer, _ in self.scorers:
+                scorer.bind(shape)
+
+    def _narrow(self, name: str) -> None:
+        """Only the node of this name passes."""
+        if self._only is None:
+            plugin = next(p for p in self.profile.filters if isinstance(p, NodeAffinity))
+            self._only = plugin.filter_of_one(self.base, self.snapshot)
+            at = self._affinity_at
+            known = any(isinstance(each, NodeAffinityFilter) for each in self.filters)
+            self.filters[at : at + known] = [self._only]
+        self._only.only_node = name
+        self.named = Narrowed(frozenset((name,)), (NodeAffinity.name,))
+
+    @property
+    def named_plugins(self) -> tuple[str, ...]:
+        """Plugins that narrowed PreFilter's node set."""
+        return self.named.plugins if self.named is not None else ()
+
     def outdated(self) -> bool:
         """Whether what its plugins were made from has changed since."""
         snapshot = self.snapshot
@@ -146,7 +194,7 @@ class CompiledShape:
             return True
         read = self._read_by_basis()
         if read != self._basis_read:
-            if self._basis != self.profile.basis(self.shape, snapshot):
+            if self._basis != self.profile.basis(self.base, snapshot):
                 return True
             self._basis_read = read
         self._stamp_of_basis = stamp

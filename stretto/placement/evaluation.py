@@ -71,7 +71,7 @@ Step = tuple[str, list[Rejection], Bools]
 
 def prefilter_status(compiled: CompiledShape) -> Status | None:
     """PreFilter's rejection of the pod, if any."""
-    narrowed = compiled.static.named
+    narrowed = compiled.named
     if narrowed is None or narrowed.names:
         return compiled.prefilter()
     if len(narrowed.plugins) > 1:
@@ -92,7 +92,7 @@ def steps(
     PreFilter narrowed the search to others."""
     view = View(snapshot)
     alive = view.of(snapshot.live).copy()
-    narrowed = compiled.static.named
+    narrowed = compiled.named
     if narrowed is not None:
         inside = np.zeros(view.size, dtype=np.bool_)
         inside[narrowed.rows(snapshot)] = True
@@ -134,7 +134,7 @@ def claimed_rejections(
     found: Claimed = {}
     if not snapshot.nominations:
         return found
-    named = compiled.static.named
+    named = compiled.named
     inside = None if named is None else set(named.rows(snapshot))
     claimed = [
         (row, claims)
@@ -164,8 +164,8 @@ def evaluate(compiled: CompiledShape, snapshot: Snapshot) -> Evaluation:
     found = Evaluation(prefilter=prefilter_status(compiled))
     if found.prefilter is not None:
         return found
-    if compiled.static.named is not None:
-        found.prefilter_rows = sorted(compiled.static.named.rows(snapshot))
+    if compiled.named is not None:
+        found.prefilter_rows = sorted(compiled.named.rows(snapshot))
     claimed = claimed_rejections(compiled, snapshot)
     for row, (plugin, rejections) in claimed.items():
         found.rejected[row] = status_from(plugin, rejections)
@@ -266,7 +266,7 @@ def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
         by_plugin[plugin] += int(np.count_nonzero(any_of))
     named = {plugin for plugin, _ in found if plugin}
     if any(not plugin for plugin, _ in found):
-        named.update(compiled.static.named_plugins)
+        named.update(compiled.named_plugins)
     return Diagnosis(
         message=f"0/{nodes} nodes are available:{_body(found)}",
         plugins=tuple(sorted(named)),
@@ -281,7 +281,7 @@ def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
 def _prefiltered(rejected: Status, compiled: CompiledShape, *, nodes: int) -> Diagnosis:
     """PreFilter rejected the pod."""
     text = rejected.message
-    plugins = (rejected.plugin,) if rejected.plugin else compiled.static.named_plugins
+    plugins = (rejected.plugin,) if rejected.plugin else compiled.named_plugins
     if rejected.code is Code.ERROR:
         return Diagnosis(text, plugins, nodes, prefilter=True, error=True)
     final = nodes if rejected.code is Code.UNRESOLVABLE else 0

@@ -144,6 +144,9 @@ class Filter:
         """Rows on which the plugin fails (see :class:`Rejection`), if it gets to see them."""
         return ()
 
+    def bind(self, shape: Shape) -> None:
+        """Be about the claims of another pod, alike but for their names."""
+
     spans: bool = False
     """A pod of the shape that is placed may change what other rows say, so that pods of the shape
     are placed one at a time."""
@@ -171,6 +174,9 @@ class Scorer:
 
     name: ClassVar[str]
     normalise: ClassVar[Normalise] = Normalise.NONE
+
+    def bind(self, shape: Shape) -> None:
+        """Be about the claims of another pod, alike but for their names."""
 
     def raw(self, view: View) -> Numbers | None:
         """Whole numbers [view.size]; None when every row has 0. Dead rows may hold anything finite.

@@ -66,7 +66,7 @@ def affinity_admits(shape: Shape, nodes: Sequence[NodeRow]) -> list[bool]:
     snapshot = Snapshot()
     changes = [NodeChange(i + 1, _bare(node)) for i, node in enumerate(nodes)]
     snapshot.apply(Delta(epoch=1, sequence=1, nodes=changes))
-    filters = NodeAffinityFilter(shape, snapshot=snapshot, added=AddedAffinity())
+    filters = NodeAffinityFilter(shape.spelled_out, snapshot=snapshot, added=AddedAffinity())
     return [filters.passes_row(row) for row in range(len(nodes))]
 
 

@@ -7,7 +7,7 @@ least recently used dropped first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from stretto.placement.evaluation import Evaluation, diagnose, evaluate
 from stretto.placement.framework import Bools, Plugin, Status, View
 from stretto.placement.named import best_of
 from stretto.placement.nominated import leave_claimed
+from stretto.placement.parameters import Kept, kept_as
 from stretto.placement.plugins.dynamic_resources import DynamicResources
 from stretto.placement.plugins.volume_binding import VolumeBinding
 from stretto.placement.plugins.volume_limits import taken_on
@@ -69,8 +70,8 @@ class Kernel:
         self._profiles = profiles
         self._own = own_table(own_partitions)
         self._cache_bytes = cache_bytes
-        self._shapes: dict[bytes, CompiledShape] = {}
-        self._sizes: dict[bytes, int] = {}
+        self._shapes: dict[Hashable, CompiledShape] = {}
+        self._sizes: dict[Hashable, int] = {}
         self._bytes = 0
         self._static: dict[tuple[object, ...], StaticPart] = {}
         self._counters = Counters()
@@ -105,7 +106,7 @@ class Kernel:
         avoided = [row for row in map(snapshot.row_of, avoid) if row is not None]
         ranking = Ranking(snapshot, seed=seed, own=self._own, avoid=avoided)
         nominated = self._nominated(compiled)
-        if nominated is not None or compiled.static.named is not None:
+        if nominated is not None or compiled.named is not None:
             return self._place_among(compiled, count, nominated=nominated, ranking=ranking)
         compiled.refresh(self._counters)
         self._account(compiled)
@@ -183,7 +184,7 @@ class Kernel:
         """The search is narrowed to named nodes: only those rows are looked at, one pod at a
         time."""
         placement = Placement()
-        named = compiled.static.named
+        named = compiled.named
         rows = [] if named is None else named.rows(self._snapshot)
         for _ in range(count):
             if nominated is not None:
@@ -282,7 +283,7 @@ class Kernel:
             return Cause.NODE_GONE
         if snapshot.frozen.item(row):
             return Cause.FROZEN
-        compiled = self._shapes.get(shape.digest)
+        compiled = self._shapes.get((False, shape.digest))
         if compiled is None or compiled.outdated():
             compiled = self._compiled(shape)
         if compiled.prefilters and compiled.prefilter() is not None:
@@ -355,13 +356,14 @@ class Kernel:
         )  # fmt: skip
 
     def evaluate(self, shape: Shape) -> Evaluation:
-        """Status and scores of every node, plugin by plugin."""
-        return evaluate(self._compiled(shape), self._snapshot)
+        """Status and scores of every node, plugin by plugin; those of a pod that only one node may
+        take too, which nothing else asks for."""
+        return evaluate(self._compiled(shape.spelled_out), self._snapshot)
 
     def totals(self, shape: Shape) -> list[int]:
         """The kept total of every row (-1: does not fit), refreshed; what :meth:`place` chooses
-        by."""
-        compiled = self._compiled(shape)
+        by (where more than one node may take the pod)."""
+        compiled = self._compiled(shape.spelled_out)
         if compiled.prefilter() is not None:
             return [-1] * self._snapshot.rows
         compiled.refresh(self._counters)
@@ -398,21 +400,24 @@ class Kernel:
 
     def _compiled(self, shape: Shape) -> CompiledShape:
         """The compiled form, made if need be; moves it to the young end of the LRU."""
-        digest = shape.digest
-        compiled = self._shapes.pop(digest, None)
-        if compiled is not None and compiled.outdated():
-            compiled = None
-        if compiled is None:
-            profile = self._profiles.get(shape.profile)
-            if profile is None:
-                raise UnknownProfileError(f"there is no profile for schedulerName {shape.profile}")
+        profile = self._profiles.get(shape.profile)
+        if profile is None:
+            raise UnknownProfileError(f"there is no profile for schedulerName {shape.profile}")
+        if shape.only_node or shape.claims:
+            kept = kept_as(shape, profile, self._snapshot)
+        else:
+            kept = Kept((False, shape.digest), shape)
+        compiled = self._shapes.pop(kept.key, None)
+        if compiled is None or compiled.outdated():
+            static = self._static_part(kept.base)
             compiled = CompiledShape(
-                shape, profile=profile, snapshot=self._snapshot, static=self._static_part(shape)
+                kept.base, profile=profile, snapshot=self._snapshot, static=static
             )
-            self._shapes[digest] = compiled
+            compiled.key = kept.key
+        compiled.bind(shape, narrowed=kept.narrowed, lent=kept.lent)
+        self._shapes[kept.key] = compiled
+        if kept.key not in self._sizes:
             self._account(compiled)
-            return compiled
-        self._shapes[digest] = compiled
         return compiled
 
     def _static_part(self, shape: Shape) -> StaticPart:
@@ -429,12 +434,12 @@ class Kernel:
 
     def _account(self, compiled: CompiledShape) -> None:
         """Note what a shape takes now, and drop the oldest until all fit the bound."""
-        digest, size = compiled.shape.digest, compiled.nbytes
-        self._bytes += size - self._sizes.get(digest, 0)
-        self._sizes[digest] = size
+        key, size = compiled.key, compiled.nbytes
+        self._bytes += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
         while self._bytes > self._cache_bytes and len(self._shapes) > 1:
             oldest = next(iter(self._shapes))
-            if oldest == digest:
+            if oldest == key:
                 break
             del self._shapes[oldest]
             self._bytes -= self._sizes.pop(oldest)

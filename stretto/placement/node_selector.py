@@ -11,12 +11,12 @@ import re
 
 import numpy as np
 
+from stretto.model.shape import NAME_FIELD as NAME_FIELD
 from stretto.model.shape import NodeTerm, Requirement
 from stretto.placement.framework import Bools, View
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.labels import LabelColumn
 
-NAME_FIELD = "metadata.name"
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INT64 = 1 << 63

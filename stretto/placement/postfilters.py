@@ -74,7 +74,7 @@ def _stopped_before(plugin: str, compiled: CompiledShape) -> bool:
     order = compiled.profile.points.get("preFilter", ())
     if plugin not in order:
         return False
-    names = (rejected.plugin,) if rejected.plugin else compiled.static.named_plugins
+    names = (rejected.plugin,) if rejected.plugin else compiled.named_plugins
     return all(order.index(name) < order.index(plugin) for name in names if name in order)
 
 

@@ -122,7 +122,7 @@ class Preemption:
         fit = only_fit(compiled)
         if refused or (args.strict_budgets and self.budgets()):
             fit = None  # the table is for shapes that fit nowhere, and knows upstream's rule only
-        if fit is not None and prefilter_status(compiled) is None and compiled.static.named is None:
+        if fit is not None and prefilter_status(compiled) is None and compiled.named is None:
             return self._decide_by_table(self._table(compiled), compiled, tie=tie)
         run = self.dry_run(compiled, seed=seed, enough=args.candidates)
         if not run.works:

@@ -72,6 +72,10 @@ class Profile:
     fit: FitArgs = _FIT
     basis_kinds: tuple[str, ...] = field(init=False)
     """The kinds of objects that :meth:`basis` reads."""
+    has_own: bool = field(init=False)
+    """It has plugins that are not built in."""
+    affinity_narrows: bool = field(init=False)
+    """NodeAffinity narrows the search to the nodes that a pod names, and filters."""
     _based: tuple[Plugin, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +83,14 @@ class Profile:
         plugins = dict.fromkeys((*self.filters, *(plugin for plugin, _ in self.scorers)))
         based = tuple(plugin for plugin in plugins if type(plugin).basis is not Plugin.basis)
         kinds = frozenset().union(*(plugin.basis_kinds for plugin in based))
+        narrows = all(
+            any(isinstance(plugin, NodeAffinity) for plugin in some)
+            for some in (self.filters, self.prefilters)
+        )
+        own = any(isinstance(plugin, OwnPlugin) for plugin in plugins)
         object.__setattr__(self, "_based", based)
+        object.__setattr__(self, "has_own", own)
+        object.__setattr__(self, "affinity_narrows", narrows)
         object.__setattr__(self, "basis_kinds", tuple(sorted(kinds)))
 
     def ignores(self, resource: str) -> bool:

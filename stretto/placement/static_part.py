@@ -44,11 +44,6 @@ class StaticPart:
         """Raw scores in the order of ``scorers``, int64[rows]; None: 0 on every row."""
 
     @property
-    def named_plugins(self) -> tuple[str, ...]:
-        """Plugins that narrowed PreFilter's node set."""
-        return self.named.plugins if self.named is not None else ()
-
-    @property
     def nbytes(self) -> int:
         """Bytes in arrays."""
         return self.mask.nbytes + sum(raw.nbytes for raw in self.raws if raw is not None)

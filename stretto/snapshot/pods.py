@@ -80,6 +80,7 @@ class UsageTable:
 
     def of(self, shape: Shape) -> Usage:
         """What a pod of the shape takes; remembered by digest, so the common case is one lookup."""
+        shape = shape.anywhere
         found = self._by_digest.get(shape.digest)
         if found is None:
             if len(self._by_digest) >= _USAGES:

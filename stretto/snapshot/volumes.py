@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from stretto.model.shape import Claim, Disk
+from stretto.model.shape import Claim, Disk, Requirement
 from stretto.snapshot.changes import ChangeLog
 from stretto.snapshot.volume_rows import (
     ATTACHMENT,
@@ -52,6 +52,19 @@ class Assumption:
     node: str
     """The node to provision on; empty for a volume."""
     pods: int = 1
+
+
+class Untouched(NamedTuple):
+    """A claim without a volume that no pod on a node, volume or assumption knows of, but for its
+    name: two of them are alike."""
+
+    storage_class: str
+    size: int
+    access_modes: tuple[str, ...]
+    volume_mode: str
+    attributes_class: str
+    selector: tuple[Requirement, ...] | None
+    owner_uid: str
 
 
 class VolumeBook:
@@ -97,6 +110,21 @@ class VolumeBook:
     def tick(self, kind: str, key: str) -> int:
         """When the thing last changed; 0: never yet."""
         return self._ticks.get((kind, key), 0)
+
+    def state(self, key: str) -> Untouched | int:
+        """All there is to know of a claim as a value to compare: what it asks for while nobody has
+        touched it, else when it last changed."""
+        claim = self.claims.get(key)
+        if (
+            claim is None or claim.volume_name or claim.lost or claim.deleting
+            or claim.selected_node is not None or key in self._uses or key in self.assumed
+            or key in self.prebound
+        ):  # fmt: skip
+            return self.tick(CLAIM, key)
+        return Untouched(
+            claim.storage_class, claim.size, claim.access_modes, claim.volume_mode,
+            claim.attributes_class, claim.selector, claim.owner_uid,
+        )  # fmt: skip
 
     def uses(self, key: str) -> int:
         """Pods that name the claim in their spec, wherever they are."""

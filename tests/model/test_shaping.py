@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -403,3 +404,68 @@ def test_a_pod_needs_next_to_nothing() -> None:
     shape = shape_of(decode_pod(b"{}"))
     assert shape.requests == ()
     assert shape.image_containers == 0
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+
+
+def on_node(name: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    """Affinity as the DaemonSet controller writes it: every term names the node."""
+    field = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+    return {
+        "nodeAffinity": {
+            REQUIRED: {"nodeSelectorTerms": [{**term, **field} for term in terms or ({},)]}
+        }
+    }
+
+
+def daemon(affinity: dict[str, Any]) -> Pod:
+    """A pod as the API server writes it: without spaces."""
+    return decode_pod(
+        json.dumps(
+            {
+                "metadata": {"name": "d", "namespace": "default", "uid": "u"},
+                "spec": {"containers": [container({"cpu": "1"})], "affinity": affinity},
+            },
+            separators=(",", ":"),
+        ).encode()
+    )
+
+
+@pytest.mark.parametrize("terms", [(), (ZONE,), (ZONE, {**ZONE, "extra": 1})])
+def test_daemon_pods_share_a_shape_but_for_their_node(terms: tuple[dict[str, Any], ...]) -> None:
+    maker = ShapeMaker()
+    pods = [daemon(on_node(f"n{number}", *terms)) for number in range(3)]
+    shapes = [maker.shape_of(pod) for pod in pods]
+    assert (maker.hits, maker.misses) == (2, 1)
+    assert [shape.only_node for shape in shapes] == ["n0", "n1", "n2"]
+    assert len({shape.digest for shape in shapes}) == 3
+    assert len({shape.anywhere.digest for shape in shapes}) == 1
+    assert shapes == [shape_of(pod) for pod in pods]
+    placed = [maker.shape_of(pod, placed=True) for pod in pods]
+    assert placed[0] is placed[1] is placed[2]
+    assert placed[0] == shape_of(pods[0], placed=True) == shapes[0].anywhere
+    names = [t.fields[0].values for s in shapes for t in s.spelled_out.required_node_terms or ()]
+    assert names == [(f"n{n}",) for n in range(3) for _ in terms or (1,)]
+
+
+def test_terms_that_do_not_all_name_one_node_are_kept_as_they_are() -> None:
+    maker = ShapeMaker()
+    other = on_node("n2")["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    for extra in ([ZONE], other, [{}]):
+        affinity = on_node("n1")
+        affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] += extra
+        for pod in (daemon(affinity), daemon(on_node("n1")), daemon(affinity)):
+            assert maker.shape_of(pod) == shape_of(pod)
+        assert shape_of(daemon(affinity)).only_node == ""
+        assert len(shape_of(daemon(affinity)).required_node_terms or ()) == 2
+    preferred = on_node("n1")
+    preferred["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] = [
+        {"weight": 1, "preference": other[0]}
+    ]
+    for name in ("n1", "n2"):
+        preferred["nodeAffinity"] |= on_node(name)["nodeAffinity"]
+        pod = daemon(preferred)
+        assert maker.shape_of(pod) == shape_of(pod)
+        assert shape_of(pod).preferred_node_terms[0].term.fields[0].values == ("n2",)

@@ -67,9 +67,18 @@ class NodeAffinityFilter(Filter):
         ]
         terms = shape.required_node_terms
         self._required = None if terms is None else AnyTerm(terms, snapshot)
+        self._snapshot = snapshot
+        self.only_node = ""
+        """A parameter of the pod: the one node that its terms name; "": they name none."""
 
     def _own(self, view: View) -> Bools:
-        passes = np.ones(view.size, dtype=np.bool_)
+        passes = np.full(view.size, not self.only_node, dtype=np.bool_)
+        if self.only_node:
+            row = self._snapshot.row_of_name(self.only_node)
+            if row is not None and view.rows is None:
+                passes[row] = True
+            elif row is not None:
+                passes |= view.rows == row
         for requirement in self._selector:
             passes &= requirement.passes(view)
         if self._required is not None:
@@ -84,7 +93,8 @@ class NodeAffinityFilter(Filter):
     def passes_row(self, row: int) -> bool:
         """The same for one row."""
         return (
-            (self._enforced is None or self._enforced.passes_row(row))
+            (not self.only_node or self._snapshot.name[row] == self.only_node)
+            and (self._enforced is None or self._enforced.passes_row(row))
             and all(requirement.passes_row(row) for requirement in self._selector)
             and (self._required is None or self._required.passes_row(row))
         )
@@ -136,6 +146,10 @@ class NodeAffinity(Plugin):
         asks = shape.node_selector or shape.required_node_terms is not None
         if not asks and self._added.required is None:
             return None
+        return self.filter_of_one(shape, snapshot)
+
+    def filter_of_one(self, shape: Shape, snapshot: Snapshot) -> NodeAffinityFilter:
+        """A filter whose ``only_node`` can be set, whatever else the pod asks for."""
         return NodeAffinityFilter(shape, snapshot=snapshot, added=self._added)
 
     def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:

@@ -30,7 +30,7 @@ from stretto.placement.plugins.volume_restrictions import not_found
 from stretto.placement.resource_scoring import Strategy, StrategyType
 from stretto.placement.volume_plan import NO_SPACE, NO_VOLUME, Outlook, claims_of, plan
 from stretto.snapshot.columns import Snapshot
-from stretto.snapshot.volume_rows import CLAIM, CLASS, CSI_DRIVER, VOLUME
+from stretto.snapshot.volume_rows import CLASS, CSI_DRIVER, VOLUME
 from stretto.snapshot.volumes import CAPACITIES, POOL
 
 NAME = "VolumeBinding"
@@ -43,13 +43,13 @@ EXACT = 1 << 46
 IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 
-def dependencies(shape: Shape, snapshot: Snapshot) -> list[int]:
-    """Ticks of everything that the plugin reads for a shape, beside the rows."""
+def dependencies(shape: Shape, snapshot: Snapshot) -> list[object]:
+    """States and ticks of everything that the plugin reads for a shape, beside the rows."""
     book = snapshot.volumes
-    found: list[int] = []
+    found: list[object] = []
     for claim in shape.claims:
         key = f"{shape.namespace}/{claim.name}"
-        found.append(book.tick(CLAIM, key))
+        found.append(book.state(key))
         row = book.claims.get(key)
         if row is None:
             continue
@@ -74,6 +74,10 @@ class VolumeBindingFilter(Filter):
     def __init__(self, shape: Shape, snapshot: Snapshot) -> None:
         self._shape = shape
         self._snapshot = snapshot
+
+    def bind(self, shape: Shape) -> None:
+        """Claims are read by name."""
+        self._shape = shape
 
     def version(self) -> object:
         """Claims, volumes, classes, capacities."""
@@ -109,6 +113,10 @@ class VolumeBindingScorer(Scorer):
         self._shape = shape
         self._snapshot = snapshot
         self._table = table
+
+    def bind(self, shape: Shape) -> None:
+        """Claims are read by name."""
+        self._shape = shape
 
     def raw(self, view: View) -> Int64s | None:
         """int64[view.size]; where a claim gets an existing volume, only such claims count."""

@@ -17,7 +17,7 @@ from stretto.placement.attached import Attachable, Attached, attachable_claim, a
 from stretto.placement.framework import Bools, Filter, Int64s, Plugin, Rejection, View
 from stretto.placement.plugins.volume_restrictions import not_found
 from stretto.snapshot.columns import Snapshot
-from stretto.snapshot.volume_rows import CLAIM, CLASS, CSI_DRIVER, VOLUME
+from stretto.snapshot.volume_rows import CLASS, CSI_DRIVER, VOLUME
 
 NAME = "NodeVolumeLimits"
 EXCEEDED = "node(s) exceed max volume count"
@@ -52,16 +52,20 @@ class NodeVolumeLimitsFilter(Filter):
     unresolvable = False
 
     def __init__(self, shape: Shape, snapshot: Snapshot) -> None:
-        self._shape = shape
         self._snapshot = snapshot
+        self.bind(shape)
+
+    def bind(self, shape: Shape) -> None:
+        """Claims are read by name."""
+        self._shape = shape
         self._keys = [f"{shape.namespace}/{claim.name}" for claim in shape.claims]
 
     def version(self) -> object:
         """The claims, their volumes, classes and drivers."""
         book = self._snapshot.volumes
-        found: list[int] = []
+        found: list[object] = []
         for key in self._keys:
-            found.append(book.tick(CLAIM, key))
+            found.append(book.state(key))
             claim = book.claims.get(key)
             if claim is not None:
                 found.append(book.tick(VOLUME, claim.volume_name))

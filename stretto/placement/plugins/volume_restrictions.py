@@ -49,6 +49,10 @@ class VolumeRestrictionsFilter(Filter):
     def __init__(self, shape: Shape, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._disks = [disk for disk in shape.disks if disk.kind in _RESTRICTED]
+        self.bind(shape)
+
+    def bind(self, shape: Shape) -> None:
+        """Claims are read by name."""
         names = dict.fromkeys(claim.name for claim in shape.claims if not claim.pod)
         self._claims = [f"{shape.namespace}/{name}" for name in names]
 

@@ -13,7 +13,7 @@ from stretto.model.unit import Cause
 from stretto.placement.framework import Bools, Code, Filter, Plugin, Status, View
 from stretto.placement.plugins.volume_restrictions import not_found
 from stretto.snapshot.columns import Snapshot
-from stretto.snapshot.volume_rows import CLAIM, VOLUME, ZONE_LABELS, ClaimRow
+from stretto.snapshot.volume_rows import VOLUME, ZONE_LABELS, ClaimRow
 from stretto.snapshot.volumes import VolumeBook
 
 NAME = "VolumeZone"
@@ -30,6 +30,10 @@ class VolumeZoneFilter(Filter):
 
     def __init__(self, shape: Shape, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.bind(shape)
+
+    def bind(self, shape: Shape) -> None:
+        """Claims are read by name."""
         self._keys = [f"{shape.namespace}/{claim.name}" for claim in shape.claims if not claim.pod]
 
     def version(self) -> object:
@@ -39,7 +43,7 @@ class VolumeZoneFilter(Filter):
         for key in self._keys:
             claim = book.claims.get(key)
             volume = "" if claim is None else claim.volume_name
-            found.append((book.tick(CLAIM, key), book.tick(VOLUME, volume) if volume else 0))
+            found.append((book.state(key), book.tick(VOLUME, volume) if volume else 0))
         return found
 
     def _zones(self) -> Zones:
