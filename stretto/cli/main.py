@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
+import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn
@@ -17,6 +18,8 @@ from stretto.cli.flags import MAX_SHOWN, FlagError, add_flags, settings_from
 from stretto.cli.runner import run_role
 from stretto.model.errors import OperatorError
 
+NO_THREADS = ("OPENBLAS_NUM_THREADS", "1")
+"""NumPy's linear algebra, which nobody here uses, else starts a thread a core in each process."""
 DESCRIPTION = """\
 Stretto schedules pods in parallel: a dispatcher streams units to shards, shards place them on one
 shared snapshot, a binder re-checks, reserves in a Redis/Valkey ledger and binds.
@@ -243,6 +246,7 @@ def build_parser(
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; see stretto.cli.runner for the exit codes."""
+    os.environ.setdefault(*NO_THREADS)
     words = list(sys.argv[1:] if words is None else words)
     args, parser = parsed(words)
     command: Command = args.command

@@ -3,8 +3,9 @@
 Used by `stretto run` and `stretto demo`. A child that dies is started again after a pause that
 doubles from 0.2 s to 5 s while it keeps dying: recovery belongs to the roles, all that is needed
 here is that they come back. A child that exits with code 2 before it was ever ready has said what
-an operator must mend: the supervisor stops with that code, unless the role knows an excuse. The
-children are told to end with us (PR_SET_PDEATHSIG) so that a killed parent leaves nothing behind.
+an operator must mend: the supervisor stops with that code, unless the role knows an excuse. Roles
+are forks of a process that has their code loaded (:mod:`stretto.cli.forks`); they end when we end,
+so that a killed supervisor leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ import os
 import pathlib
 import signal
 import socket
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 
-from stretto.ledger.server import die_with_parent
+from stretto.cli.forks import Fork, Forks
 from stretto.model.errors import OperatorError
 
 logger = logging.getLogger(__name__)
@@ -67,12 +67,12 @@ class Role:
     name: str
     """Unique, for people: "shard-1"."""
     arguments: list[str]
-    """After ``python -m stretto.cli.main``."""
+    """After ``stretto``."""
     ready_url: str = ""
     """Answers 200 when the role is ready; empty: ready once started."""
     log: pathlib.Path | None = None
     """Where its output goes; None: ours."""
-    process: asyncio.subprocess.Process | None = None
+    process: Fork | None = None
     starts: int = 0
     was_ready: bool = False
     excuse: Callable[[], bool] = lambda: False
@@ -112,11 +112,16 @@ class Supervisor:
     def __init__(self, roles: list[Role], *, stop_grace_s: float = 8.0) -> None:
         self.roles = {role.name: role for role in roles}
         self.stop_grace_s = stop_grace_s
+        self.forks = Forks()
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self.failed: asyncio.Future[RoleError] = asyncio.get_running_loop().create_future()
 
     async def start(self, *names: str) -> None:
-        """Start the named roles (all when none is named) and keep them running."""
+        """Start the named roles (all when none is named) and keep them running.
+
+        Raises:
+            OSError: the first process of a role, or its log, cannot be had.
+        """
         for name in names or tuple(self.roles):
             role = self.roles[name]
             await self._spawn(role)
@@ -125,11 +130,8 @@ class Supervisor:
     async def _spawn(self, role: Role) -> None:
         out = role.log.open("ab") if role.log else None
         try:
-            role.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "stretto.cli.main", *role.arguments,
-                stdout=out, stderr=out, stdin=asyncio.subprocess.DEVNULL,
-                preexec_fn=die_with_parent, start_new_session=True,
-            )  # fmt: skip
+            output = out.fileno() if out else None
+            role.process = await self.forks.start(role.name, role.arguments, output=output)
         finally:
             if out:
                 out.close()
@@ -155,8 +157,18 @@ class Supervisor:
                 "%s ended with code %s; starting it again in %.1f s.", role.name, code, pause_s
             )
             await asyncio.sleep(pause_s)
-            if not is_stopping(role):
+            await self._spawn_again(role, pause)
+
+    async def _spawn_again(self, role: Role, pause: RestartPause) -> None:
+        """However often it takes: a machine may have no process left for a while."""
+        while not is_stopping(role):
+            try:
                 await self._spawn(role)
+            except OSError as error:
+                logger.warning("%s could not be started: %s; trying again.", role.name, error)
+                await asyncio.sleep(pause.after(lived_s=0))
+            else:
+                return
 
     async def wait_ready(self, *, timeout_s: float, names: tuple[str, ...] = ()) -> None:
         """Wait until every role (or the named ones) answers ready.
@@ -182,35 +194,28 @@ class Supervisor:
             process.kill()
 
     async def stop(self, *names: str) -> None:
-        """Ask the named roles (all when none is named) to end, then make them: at most
-        ``stop_grace_s`` seconds."""
+        """Ask the named roles to end, then make them: at most ``stop_grace_s`` seconds. All, and
+        what they are forked from, when none is named."""
         roles = [self.roles[name] for name in names or tuple(self.roles)]
         for role in roles:
             role.stopping = True
         running = [role.process for role in roles if role.process is not None]
         for process in running:
-            signal_process(process, signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
         waits = [asyncio.ensure_future(process.wait()) for process in running]
         if waits:
             _, late = await asyncio.wait(waits, timeout=self.stop_grace_s)
             for process in running if late else []:
-                signal_process(process, signal.SIGKILL)
+                process.kill()
             await asyncio.wait(waits)
         keepers = [self._keepers[role.name] for role in roles if role.name in self._keepers]
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
+        if not names:
+            await self.forks.close()
 
 
 def is_stopping(role: Role) -> bool:
     """Asked again after each wait: mypy would take an attribute for unchanged."""
     return role.stopping
-
-
-def signal_process(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Send a signal to a process that may be gone already."""
-    if process.returncode is None:
-        try:
-            process.send_signal(number)
-        except ProcessLookupError:
-            return

@@ -33,7 +33,7 @@ START_TIMEOUT_S = 60.0
 LOCK_TIMEOUT_S = 5.0
 """As long as a server whose parent was killed may take to end."""
 STOP_TIMEOUT_S = 5.0
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
+prctl = ctypes.CDLL(None, use_errno=True).prctl
 """Looked up before any fork: to load a library in a fork of a threaded process may hang."""
 DATA = "appendonlydir"
 """The server's own name for its append-only files."""
@@ -63,10 +63,10 @@ def find_binary() -> pathlib.Path:
     )
 
 
-def die_with_parent() -> None:
+def die_with_parent(number: int = signal.SIGTERM) -> None:
     """In the child. The kernel watches the thread that forked; that is the event loop's, which
     lives as long as the process."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    prctl(PR_SET_PDEATHSIG, number)
 
 
 def remove(path: pathlib.Path) -> None:
