@@ -23,7 +23,6 @@ import uvloop
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.connections import ConnectionPool
-from stretto.kube.session import sessions_of
 
 BINDS_IN_FLIGHT = 32
 """As the Binder's default."""
@@ -132,7 +131,7 @@ async def schedule(kubeconfig: Path, scheduler_name: str) -> None:
         parts.hostname,
         parts.port or 443,
         limit=BINDS_IN_FLIGHT,
-        tls=sessions_of(config, connections=1, trust_env=False).tls,
+        tls=config.tls.context(),
     )
     binds = [requests.bind(*pair) for pair in pairs]
     await send_all(pool, binds, in_flight=BINDS_IN_FLIGHT)

@@ -7,20 +7,27 @@ nothing: a failure is an unknown bind, which is read and fenced like any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from stretto.kube.answers import BindAnswer, BindKind
 from stretto.model.shape import Shape
 from stretto.model.unit import Member
 from stretto.placement.extenders import Extender
-from stretto.rpc.extender_client import ExtenderClient, ExtenderFailed
+
+if TYPE_CHECKING:
+    from stretto.rpc.extender_client import ExtenderClient, ExtenderFailed
 
 
 class ExtenderBinds:
     """Asks the extender that binds; made in a running event loop."""
 
     def __init__(self, extenders: Sequence[Extender]) -> None:
+        # Only a Binder that has extenders to ask carries a general HTTP client.
+        from stretto.rpc.extender_client import ExtenderClient, ExtenderFailed
+
+        self._failure: type[ExtenderFailed] = ExtenderFailed
         self._binders = tuple(extender for extender in extenders if extender.bind_verb)
-        self._client = ExtenderClient(self._binders)
+        self._client: ExtenderClient = ExtenderClient(self._binders)
 
     def of(self, shape: Shape) -> Extender | None:
         """Who binds pods of a shape; None: we do."""
@@ -33,7 +40,7 @@ class ExtenderBinds:
             await self._client.bind(
                 extender, namespace=member.namespace, name=member.name, uid=member.uid, node=node
             )
-        except ExtenderFailed as error:
+        except self._failure as error:
             return BindAnswer(BindKind.UNKNOWN, 0, str(error))
         return BindAnswer(BindKind.BOUND, 201)
 

@@ -1,27 +1,21 @@
 """Where the API server is, and how to identify ourselves to it.
 
-The official loader does the reading of certificates and paths; what it would do that a scheduler
-must not have done to it silently (run a plug-in program, follow an expired OIDC token, fall back to
-no credentials at all) is refused before, in one line. Tokens that live in a file are read again
-when they are a minute old, because a projected service account token is replaced while the process
-runs.
+Tokens that live in a file are read again when they are a minute old, because a projected service
+account token is replaced while the process runs.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import urlsplit
 
-import yaml
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException
-from kubernetes.aio.config.kube_config import KubeConfigLoader
-
+from stretto.kube import kubeconfig
+from stretto.kube.certificates import Tls
 from stretto.kube.errors import ConfigError
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -29,12 +23,6 @@ TOKEN_AGE_S = 60.0
 """How long a token that came from a file is used before the file is read again; client-go's
 period."""
 _VISIBLE = re.compile(r"[ -~]+\Z")
-_REFUSED_USER_FIELDS = {
-    "exec": "an exec plug-in",
-    "auth-provider": "an auth-provider plug-in",
-    "act-as": "impersonation",
-    "as": "impersonation",
-}
 
 
 class KubeConfig:
@@ -43,39 +31,51 @@ class KubeConfig:
 
     def __init__(
         self,
-        configuration: Configuration,
+        url: str,
         *,
         origin: str,
+        authorization: str = "",
+        tls: Tls | None = None,
+        proxy: str | None = None,
         token_file: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.configuration = configuration
+        self.url = url
+        """The base address, without a slash at its end."""
         self.origin = origin
         """Where this came from, for messages."""
+        self.tls = tls or Tls()
+        self.proxy = proxy
+        """The address of an HTTP proxy that is in the way."""
         self._token_file = token_file
         self._clock = clock
         self._token_read_at = -TOKEN_AGE_S
-        self._authorization = str(configuration.api_key.get("BearerToken", "")).strip()
+        self._authorization = authorization.strip()
         if self._authorization and not _VISIBLE.match(self._authorization):
             raise ConfigError(f"{origin}: the token has characters that no token has; correct it")
 
     @classmethod
     async def from_file(cls, path: str | Path, context: str | None = None) -> KubeConfig:
         """The named or the current context of a kubeconfig file. Raises :class:`ConfigError`."""
-        file, document = _read_document(path)
-        configuration = Configuration()
+        file, chosen = kubeconfig.read(path, context=context)
+        url = _checked_url(chosen.cluster.server, f"kubeconfig {file}: server")
+        user = chosen.user
+        token_file = chosen.path(user.token_file) if user.token_file and not user.token else None
         try:
-            loader = KubeConfigLoader(
-                document, active_context=context, config_base_path=str(file.resolve().parent)
+            config = cls(
+                url,
+                origin=str(file),
+                authorization=_authorization_of(user),
+                tls=chosen.tls() if url.startswith("https:") else None,
+                proxy=chosen.cluster.proxy_url or None,
+                token_file=token_file,
             )
-            user = _user_of(document, loader.current_context["context"].get("user"))
-            _refuse_unusable(user, file)
-            token_file = _token_file_of(user, file)
-            await loader.load_and_set(configuration)
-        except (ConfigException, OSError, TypeError, AttributeError, ValueError) as error:
+            config.authorization()
+        except (OSError, ValueError) as error:
             raise ConfigError(f"kubeconfig {file}: {error}; correct the file") from error
-        configuration.host = _checked_url(configuration.host, f"kubeconfig {file}: server")
-        return cls(configuration, origin=str(file), token_file=token_file)
+        except ConfigError as error:
+            raise ConfigError(f"kubeconfig {file}: {error}") from error
+        return config
 
     @classmethod
     def in_cluster(
@@ -93,26 +93,24 @@ class KubeConfig:
                 "not inside a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not "
                 "set; name a file with --kubeconfig"
             )
-        configuration = Configuration(host=f"https://{f'[{host}]' if ':' in host else host}:{port}")
         authority = folder / "ca.crt"
         if not authority.is_file():
             raise ConfigError(
                 f"{authority} is missing; mount the service account token into the pod"
             )
-        configuration.ssl_ca_cert = str(authority)
-        config = cls(configuration, origin=str(folder), token_file=folder / "token")
+        config = cls(
+            f"https://{f'[{host}]' if ':' in host else host}:{port}",
+            origin=str(folder),
+            tls=Tls(authority=authority),
+            token_file=folder / "token",
+        )
         config.authorization()
         return config
 
     @classmethod
     def from_url(cls, url: str) -> KubeConfig:
         """An API server that asks for no credentials, such as the simulator."""
-        return cls(Configuration(host=_checked_url(url, "the address")), origin=url)
-
-    @property
-    def url(self) -> str:
-        """The base address, without a slash at its end."""
-        return cast("str", self.configuration.host)
+        return cls(_checked_url(url, "the address"), origin=url)
 
     def authorization(self, *, fresh: bool = False) -> str:
         """The value of the Authorization header, or ''; re-read from its file if old or if
@@ -131,42 +129,13 @@ class KubeConfig:
         return self._token_file is not None
 
 
-def _read_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
-    file = Path(path).expanduser()
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"kubeconfig {file}: {error.strerror}; name another file with --kubeconfig"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        text = " ".join(str(error).split())
-        raise ConfigError(f"kubeconfig {file}: not YAML: {text}; correct the file") from error
-    if not isinstance(document, dict) or not isinstance(document.get("clusters"), list):
-        raise ConfigError(f"kubeconfig {file}: has no list of clusters; it is not a kubeconfig")
-    return file, document
-
-
-def _user_of(document: dict[str, Any], name: object) -> dict[str, Any]:
-    for entry in document.get("users") or []:
-        if entry.get("name") == name:
-            return dict(entry.get("user") or {})
-    return {}
-
-
-def _refuse_unusable(user: dict[str, Any], file: Path) -> None:
-    for field, words in _REFUSED_USER_FIELDS.items():
-        if user.get(field):
-            raise ConfigError(
-                f"kubeconfig {file}: the user relies on {words} ({field}), which is not supported; "
-                "use a token, a tokenFile or a client certificate (kubectl create token …)"
-            )
-
-
-def _token_file_of(user: dict[str, Any], file: Path) -> Path | None:
-    if user.get("token") or not user.get("tokenFile"):
-        return None
-    return file.resolve().parent / str(user["tokenFile"])
+def _authorization_of(user: kubeconfig.User) -> str:
+    if user.token:
+        return f"Bearer {user.token}"
+    if user.username is not None and user.password is not None:
+        pair = f"{user.username}:{user.password}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return ""
 
 
 def _read_token(file: Path) -> str:

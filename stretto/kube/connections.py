@@ -1,4 +1,4 @@
-"""A pool of plain HTTP/1.1 connections: what a bind and an event cost, without the rest.
+"""Plain HTTP/1.1 connections, pooled for requests: what a bind and an event cost, not the rest.
 
 A general HTTP client spends above 100 µs of CPU on a request of 200 bytes each way, as much as all
 else that a pod costs the Binder. Towards us, an API server uses little of HTTP: one request at a
@@ -15,18 +15,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from stretto.kube.http_answers import AnswerReader, NotUnderstoodError, Reply
+from stretto.kube.streams import Stream
+from stretto.kube.ways import NotOpenedError
 
 IDLE_S = 15.0
 """An idle connection older than this is closed; an API server keeps one for more than a minute."""
 
 
 _NEVER = float("inf")
-
-
-class NotOpenedError(OSError):
-    """No connection could be opened: nothing was sent."""
+_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
 
 
 class _Connection(asyncio.Protocol):
@@ -139,8 +141,24 @@ class ConnectionPool:
         finally:
             self._give_back(connection)
 
+    @asynccontextmanager
+    async def stream(
+        self, data: bytes, *, connect_s: float, silence_s: float
+    ) -> AsyncIterator[Stream]:
+        """Send the bytes of a request whose answer has no end, on a connection of its own.
+
+        Raises :class:`NotOpenedError` if nothing was sent.
+        """
+        stream = await self._connected(
+            lambda: Stream(data, silence_s=silence_s), self._loop.time() + connect_s
+        )
+        try:
+            yield stream
+        finally:
+            stream.close()
+
     def close(self) -> None:
-        """Close all connections; requests on them fail."""
+        """Close all connections but those of streams; requests on them fail."""
         for connection in (*self._idle, *self._busy):
             connection.close()
         self._idle.clear()
@@ -198,10 +216,13 @@ class ConnectionPool:
         return None
 
     async def _open(self, deadline: float) -> _Connection:
+        return await self._connected(lambda: _Connection(self._loop), deadline)
+
+    async def _connected(self, protocol: Callable[[], _Protocol], deadline: float) -> _Protocol:
         try:
             async with asyncio.timeout_at(deadline):
                 _, connection = await self._loop.create_connection(
-                    lambda: _Connection(self._loop),
+                    protocol,
                     self._host,
                     self._port,
                     ssl=self._tls,

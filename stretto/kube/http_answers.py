@@ -6,6 +6,7 @@ the connection is then closed and the request counts as one that got no answer.
 
 from __future__ import annotations
 
+import enum
 import re
 from typing import NamedTuple
 
@@ -37,91 +38,159 @@ class Reply(NamedTuple):
     """The server closes the connection after it."""
 
 
-class _Head(NamedTuple):
+class Head(NamedTuple):
+    """What comes before the body."""
+
     status: int
     length: int
     """Of the body; -1: it comes in chunks."""
     retry_after: float | None
+    """Seconds, if the answer names them."""
     last: bool
+    """The server closes the connection after it."""
 
 
-class AnswerReader:
-    """One answer after another, from bytes cut anywhere."""
+class _Chunk(enum.Enum):
+    """What is to come when nothing of a chunk itself is."""
+
+    SIZE = enum.auto()
+    END = enum.auto()
+    """The end of the line that the chunk is on."""
+    LAST_END = enum.auto()
+    """The same after the chunk of no bytes that ends the body."""
+
+
+class BodyReader:
+    """One answer whose body is passed on as it comes, from bytes cut anywhere: a watch."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._head: _Head | None = None
-        self._chunks: list[bytes] = []
+        self.head: Head | None = None
+        """None: it has not come whole yet."""
+        self.ended = False
+        """The body is whole."""
+        self._left = 0
+        """Bytes of the body, or of the chunk, that are to come."""
+        self._chunk = _Chunk.SIZE
+
+    @property
+    def rest(self) -> bool:
+        """Whether something came after the end of the body."""
+        return bool(self._buffer)
+
+    def feed(self, data: bytes) -> bytes:
+        """What these bytes bring of the body. Raises :class:`NotUnderstoodError`."""
+        self._buffer += data
+        while self.head is None:
+            head = _take_head(self._buffer)
+            if head is None:
+                return b""
+            if head.status >= 200:  # else an interim answer; the real one follows
+                self.head = head
+                self._left = max(head.length, 0)
+                self.ended = head.length == 0
+        if self.ended:
+            return b""
+        if self.head.length < 0:
+            return self._chunks()
+        piece = self._piece()
+        self.ended = self._left == 0
+        return piece
+
+    def _piece(self) -> bytes:
+        piece = bytes(self._buffer[: self._left])
+        del self._buffer[: self._left]
+        self._left -= len(piece)
+        return piece
+
+    def _chunks(self) -> bytes:
+        """Every watch event is a chunk of its own, so several come in one go."""
+        pieces = []
+        while not self.ended:
+            if self._left:
+                pieces.append(self._piece())
+                if self._left:
+                    break
+                self._chunk = _Chunk.END
+            if self._chunk is not _Chunk.SIZE:
+                if len(self._buffer) < 2:
+                    break
+                _take_chunk_end(self._buffer)
+                self.ended = self._chunk is _Chunk.LAST_END
+                self._chunk = _Chunk.SIZE
+                continue
+            size = _take_chunk_size(self._buffer)
+            if size is None:
+                break
+            self._left = size
+            if size == 0:
+                self._chunk = _Chunk.LAST_END
+        return b"".join(pieces)
+
+
+class AnswerReader:
+    """One whole answer after another, from bytes cut anywhere."""
+
+    def __init__(self) -> None:
+        self._body: BodyReader | None = None
+        self._pieces: list[bytes] = []
         self._size = 0
-        self._chunk_left: int | None = None
 
     @property
     def empty(self) -> bool:
         """Whether no byte of a further answer has arrived."""
-        return not self._buffer and self._head is None
+        return self._body is None
 
     def feed(self, data: bytes) -> Reply | None:
         """The answer that these bytes complete, or None. Raises :class:`NotUnderstoodError`."""
-        if not self._buffer and self._head is None:
+        if self._body is None:
             whole = _whole_answer(data)
-            if whole is not None:
+            if whole is not None or not data:
                 return whole
-        self._buffer += data
-        while self._head is None:
-            if not self._read_head():
-                return None
-        head = self._head
-        body = self._chunked_body() if head.length < 0 else self._sized_body(head.length)
-        if body is None:
+            self._body = BodyReader()
+        piece = self._body.feed(data)
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > BODY_LIMIT:
+            raise NotUnderstoodError(f"the answer is longer than {BODY_LIMIT} bytes")
+        if not self._body.ended:
             return None
-        self._head = None
+        head, body = self._body.head, b"".join(self._pieces)
+        assert head is not None, "a body without a head"
+        self._pieces, self._size = [], 0
+        if not self._body.rest:
+            self._body = None
         return Reply(head.status, body, head.retry_after, head.last)
 
-    def _read_head(self) -> bool:
-        end = self._buffer.find(_HEAD_END)
-        if end < 0:
-            if len(self._buffer) > HEAD_LIMIT:
-                raise NotUnderstoodError("the answer's head does not end")
-            return False
-        head = _head_of(bytes(self._buffer[: end + 2]))
-        del self._buffer[: end + 4]
-        if head.status < 200:
-            return bool(self._buffer)  # an interim answer; the real one follows
-        self._head = head
-        return True
 
-    def _sized_body(self, length: int) -> bytes | None:
-        if len(self._buffer) < length:
-            return None
-        body = bytes(self._buffer[:length])
-        del self._buffer[:length]
-        return body
+def _take_head(buffer: bytearray) -> Head | None:
+    """The head that a buffer begins with, cut off it; None: it has not come whole yet."""
+    end = buffer.find(_HEAD_END)
+    if end < 0:
+        if len(buffer) > HEAD_LIMIT:
+            raise NotUnderstoodError("the answer's head does not end")
+        return None
+    head = _head_of(bytes(buffer[: end + 2]))
+    del buffer[: end + 4]
+    return head
 
-    def _chunked_body(self) -> bytes | None:
-        while True:
-            if self._chunk_left is None:
-                end = self._buffer.find(b"\r\n")
-                if end < 0:
-                    if len(self._buffer) > HEAD_LIMIT:
-                        raise NotUnderstoodError("a chunk's head does not end")
-                    return None
-                self._chunk_left = _chunk_size(bytes(self._buffer[:end]))
-                del self._buffer[: end + 2]
-            if len(self._buffer) < self._chunk_left + 2:
-                return None
-            if self._buffer[self._chunk_left : self._chunk_left + 2] != b"\r\n":
-                raise NotUnderstoodError("a chunk does not end where it should (or has trailers)")
-            chunk = bytes(self._buffer[: self._chunk_left])
-            del self._buffer[: self._chunk_left + 2]
-            self._chunk_left = None
-            if not chunk:
-                body = b"".join(self._chunks)
-                self._chunks, self._size = [], 0
-                return body
-            self._size += len(chunk)
-            if self._size > BODY_LIMIT:
-                raise NotUnderstoodError(f"the answer is longer than {BODY_LIMIT} bytes")
-            self._chunks.append(chunk)
+
+def _take_chunk_size(buffer: bytearray) -> int | None:
+    """The size of the chunk that a buffer begins with; None: it has not come whole yet."""
+    end = buffer.find(b"\r\n")
+    if end < 0:
+        if len(buffer) > HEAD_LIMIT:
+            raise NotUnderstoodError("a chunk's head does not end")
+        return None
+    size = _chunk_size(bytes(buffer[:end]))
+    del buffer[: end + 2]
+    return size
+
+
+def _take_chunk_end(buffer: bytearray) -> None:
+    if buffer[:2] != b"\r\n":
+        raise NotUnderstoodError("a chunk does not end where it should (or has trailers)")
+    del buffer[:2]
 
 
 def _whole_answer(data: bytes) -> Reply | None:
@@ -135,7 +204,7 @@ def _whole_answer(data: bytes) -> Reply | None:
     return Reply(head.status, data[end + 4 :], head.retry_after, head.last)
 
 
-def _head_of(text: bytes) -> _Head:
+def _head_of(text: bytes) -> Head:
     """A head up to the end of its last line."""
     text = text.lower()
     status_line = _STATUS_LINE.match(text)
@@ -144,7 +213,7 @@ def _head_of(text: bytes) -> _Head:
     status = int(status_line[1])
     # A plain search first: few answers have these headers, and a pattern costs ten times it.
     retry_after = _RETRY_AFTER.search(text) if b"\r\nretry-after" in text else None
-    return _Head(
+    return Head(
         status,
         _body_length(text, status),
         float(retry_after[1]) if retry_after else None,

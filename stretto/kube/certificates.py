@@ -1,0 +1,59 @@
+"""TLS towards the API server: whom we trust, and who we are.
+
+Kept as files and bytes until a client is opened, so that a certificate that cannot be loaded is
+told where the address and the credentials are told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ssl
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+Pem = Path | bytes
+"""A file, or what would be in it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tls:
+    """What a connection has to be set up with."""
+
+    authority: Pem | None = None
+    """Who signs the server's certificate; None: whom the machine trusts."""
+    certificate: Pem | None = None
+    """Ours, for the server to know us by."""
+    key: Pem | None = None
+    """Of our certificate; None: in the same file."""
+    verify: bool = True
+    server_name: str | None = None
+    """The name to find in the server's certificate, if not its host's."""
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError (ssl.SSLError is one) or ValueError for what cannot be loaded."""
+        authority = self.authority
+        if isinstance(authority, bytes):
+            context = ssl.create_default_context(cadata=authority.decode("ascii"))
+        else:
+            context = ssl.create_default_context(cafile=authority)
+        if self.certificate is not None:
+            with _file_of(self.certificate) as certificate, _file_of(self.key) as key:
+                context.load_cert_chain(certificate, keyfile=key)  # type: ignore[arg-type]
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+@contextlib.contextmanager
+def _file_of(pem: Pem | None) -> Iterator[Path | None]:
+    """OpenSSL takes a key from a file only; nobody but us can read ours, while it is there."""
+    if not isinstance(pem, bytes):
+        yield pem
+        return
+    with tempfile.NamedTemporaryFile(prefix="stretto-", suffix=".pem") as file:
+        file.write(pem)
+        file.flush()
+        yield Path(file.name)
