@@ -18,9 +18,8 @@ import pathlib
 import signal
 import socket
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from stretto.cli.forks import Fork, Forks
 from stretto.model.errors import OperatorError
@@ -97,12 +96,19 @@ def own_age_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / CLOCK_TICKS
 
 
-def answers(url: str) -> bool:
-    """True if a GET of the URL answers 200 within a second."""
+async def answers(url: str) -> bool:
+    """True if a GET of a URL on this machine answers 200 within a second."""
+    parts = urlsplit(url)
+    request = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
     try:
-        with urllib.request.urlopen(url, timeout=1) as reply:  # noqa: S310 (our own loopback URL)
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
+        async with asyncio.timeout(1):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            try:
+                writer.write(request.encode())
+                return (await reader.readline()).split()[1:2] == [b"200"]
+            finally:
+                writer.close()
+    except (OSError, ValueError):  # ValueError: no port, or a line without end
         return False
 
 
@@ -178,7 +184,7 @@ class Supervisor:
         """
         deadline = time.monotonic() + timeout_s
         for role in [self.roles[name] for name in names or tuple(self.roles)]:
-            while role.ready_url and not await asyncio.to_thread(answers, role.ready_url):
+            while role.ready_url and not await answers(role.ready_url):
                 if self.failed.done():
                     raise self.failed.result()
                 if time.monotonic() > deadline:

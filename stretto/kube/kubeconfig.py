@@ -9,7 +9,6 @@ refused in one line.
 from __future__ import annotations
 
 import base64
-import binascii
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,8 +94,8 @@ class Chosen(msgspec.Struct, kw_only=True):
         """Data goes before a file. Raises ValueError, FileNotFoundError."""
         if data:
             try:
-                return base64.b64decode(data, validate=True)
-            except binascii.Error as error:
+                return base64.b64decode("".join(data.split()), validate=True)
+            except ValueError as error:
                 raise ValueError(f"data that is not base64: {error}") from None
         if not name:
             return None

@@ -39,7 +39,7 @@ async def test_a_killed_role_comes_back(tmp_path: pathlib.Path) -> None:
         assert second != first
     finally:
         await supervisor.stop()
-    assert not answers(role.ready_url)
+    assert not await answers(role.ready_url)
     with pytest.raises(ProcessLookupError):
         os.kill(second, 0)
 

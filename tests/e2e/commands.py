@@ -66,19 +66,11 @@ def is_one_clear_line(end: Ended, *words: str) -> None:
 
 
 def children_of(pid: int) -> dict[str, int]:
-    """Name → pid of the processes that a `stretto run` has started."""
+    """Name → pid of the processes below a `stretto run`, by the names that ``ps`` shows."""
     found = {}
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
-            words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
-            if any(words):  # none: it has ended
-                found[name_of(words)] = int(child)
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                found[pathlib.Path(f"/proc/{child}/comm").read_text().strip()] = int(child)
+                found |= children_of(int(child))
     return found
-
-
-def name_of(words: list[str]) -> str:
-    """What a process is, from its command line: a shard by its own name."""
-    if "stretto.cli.main" not in words:
-        return pathlib.Path(words[0].split()[0]).name
-    role = words[words.index("stretto.cli.main") + 1]
-    return words[words.index("--name") + 1] if role == "shard" else role

@@ -38,6 +38,56 @@ async def test_a_token_and_the_choice_of_a_context(tmp_path: Path) -> None:
     assert (await KubeConfig.from_file(file, "y")).authorization() == "Bearer other"
 
 
+async def test_who_we_are_in_the_order_of_kubectl(tmp_path: Path) -> None:
+    """A token before its file, both before a password; without a user, nobody."""
+    (tmp_path / "token").write_text("of-file")
+    password = {"username": "u", "password": "p"}
+    for user, expected in (
+        ({"token": "abc", "tokenFile": "token", **password}, "Bearer abc"),
+        ({"tokenFile": "token", **password}, "Bearer of-file"),
+        (password, "Basic dTpw"),
+        ({}, ""),
+    ):
+        config = await KubeConfig.from_file(kubeconfig(tmp_path, user))
+        assert config.authorization() == expected
+    file = kubeconfig(tmp_path, {})
+    file.write_text(file.read_text().replace("user: u", "user: nobody"))
+    assert (await KubeConfig.from_file(file)).authorization() == ""
+
+
+async def test_certificates_as_data_go_before_files(tmp_path: Path) -> None:
+    (tmp_path / "ca").write_bytes(b"of a file")
+    user = {"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5"}
+    https = {"server": "https://127.0.0.1:1", "certificate-authority": "ca"}
+    file = kubeconfig(tmp_path, user, **https, **{"tls-server-name": "other"})
+    tls = (await KubeConfig.from_file(file)).tls
+    assert (tls.authority, tls.certificate, tls.key) == (tmp_path / "ca", b"cert", b"key")
+    assert (tls.verify, tls.server_name) == (True, "other")
+    more = {"certificate-authority-data": "Y2E=", "insecure-skip-tls-verify": True}
+    tls = (await KubeConfig.from_file(kubeconfig(tmp_path, user, **https, **more))).tls
+    assert (tls.authority, tls.verify) == (b"ca", False)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [
+        ({"server": 7}, "Expected `str`, got `int` - at `$.clusters[0].cluster.server`"),
+        ({"certificate-authority": "gone"}, "there is no file "),
+        ({"certificate-authority-data": "€"}, "data that is not base64"),
+        ({"certificate-authority-data": "abc"}, "data that is not base64"),
+        ({"insecure-skip-tls-verify": "maybe"}, "Expected `bool | null`, got `str`"),
+    ],
+)
+async def test_a_cluster_that_cannot_be_used_is_refused_in_one_line(
+    tmp_path: Path, cluster: dict[str, Any], words: str
+) -> None:
+    file = kubeconfig(tmp_path, {}, **{"server": "https://127.0.0.1:1", **cluster})
+    with pytest.raises(ConfigError, match=re.escape(words)) as caught:
+        await KubeConfig.from_file(file)
+    assert "\n" not in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
 async def test_a_token_file_is_read_again_when_it_is_a_minute_old(tmp_path: Path) -> None:
     now = 0.0
     (tmp_path / "token").write_text("one\n")
