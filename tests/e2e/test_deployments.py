@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.api import AT_ONCE, MERGE, PODS, Api, node_of, pod_manifest
-from tests.e2e.stack import Stack, until
+from tests.e2e.stack import Stack, StackSettings, until
+from tests.e2e.waits import and_seen
 from tests.kube_env.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -110,8 +111,13 @@ async def test_a_rollout_stays_within_the_skew_of_its_own_pods(api: Api, tmp_pat
 async def test_a_deployment_without_constraints_is_spread_by_its_replica_set(
     api: Api, tmp_path: Path
 ) -> None:
-    async with Stack(tmp_path, api.plane.kubeconfig):
-        await api.call("POST", DEPLOYMENTS, deployment("plain", replicas=12))
+    # One shard: several that place at the same time each spread what they see, and a soft rule
+    # promises nothing of the sum. It knows the ReplicaSet before the first pod comes.
+    async with Stack(tmp_path, api.plane.kubeconfig, StackSettings(shards=1)) as stack:
+        empty = api.call("POST", DEPLOYMENTS, deployment("plain", replicas=0))
+        await and_seen(stack, empty, what="a ReplicaSet")
+        patch = {"spec": {"replicas": 12}}
+        await api.call("PATCH", f"{DEPLOYMENTS}/plain", patch, kind=MERGE)
         zones = zones_of(await bound(api, generation="app:1", count=12))
         # By room alone half of them would be in zone a, which has half of the nodes.
         assert zones["a"] <= 5, zones
