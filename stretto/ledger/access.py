@@ -176,6 +176,10 @@ class Login(CredentialProvider):
             raise LedgerRefused(f"--redis-password-file {self._file} is empty")
         return (self._user, password) if self._user else (password,)
 
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """The same; a file of some bytes needs no thread."""
+        return self.get_credentials()
+
 
 def readable(path: Path, *, flag: str) -> str:
     """A file's text.

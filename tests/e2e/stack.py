@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self
 
 import msgspec
@@ -69,6 +69,13 @@ class StackSettings:
     ports: Ports = dataclasses.field(default_factory=Ports)
     binder_address: str = ""
     """Where dispatcher and shards dial the Binder, if not at its own port: a proxy."""
+    flags: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    """More flags of a kind of role: "binder", "dispatcher", "shard"."""
+    ledger_login: Callable[[str], Sequence[str]] | None = None
+    """Prepares the ledger's server at the URL; gives the Binder's flags for it."""
+    log_level: str = "info"
+    ready_urls: bool = True
+    """Readiness is asked of the roles over plain HTTP; else they count as ready once started."""
 
 
 class Stack:
@@ -86,7 +93,7 @@ class Stack:
             shards=self.settings.shards,
             log_dir=folder / "logs",
             log_format="text",
-            log_level="info",
+            log_level=self.settings.log_level,
             lease_namespace=self.settings.lease_namespace,
         )
         self.server = EmbeddedServer(folder=folder / "ledger")
@@ -117,6 +124,10 @@ class Stack:
                 role.arguments += ["--kubeconfig", str(path)] if path else []
             if self.settings.binder_address and role.name != "binder":
                 role.arguments += ["--binder", self.settings.binder_address]
+            role.ready_url = role.ready_url if self.settings.ready_urls else ""
+            role.arguments += self.settings.flags.get(kind.partition("-")[0], ())
+            if kind == "binder" and self.settings.ledger_login is not None:
+                role.arguments += self.settings.ledger_login(self.server.url)
         self.supervisor = Supervisor(roles, stop_grace_s=8.0)
         try:
             await self.supervisor.start()
