@@ -10,8 +10,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.roles import Roles
+from bench.roles import compile_packages, last_words, leave_clean_lease
+from stretto.cli.run import RunSettings
 from stretto.ledger.server import die_with_parent
+from tests.e2e.commands import children_of
 from tests.kube_env.control_plane import ControlPlane
 
 Pids = dict[str, list[int]]
@@ -48,17 +50,41 @@ async def kube_scheduler(plane: ControlPlane, _: Path, __: int) -> AsyncIterator
 
 @contextlib.asynccontextmanager
 async def stretto(plane: ControlPlane, folder: Path, shards: int) -> AsyncIterator[Running]:
-    """All roles of Stretto."""
-    async with Roles(folder, plane.kubeconfig, shards=shards) as roles:
+    """`stretto run`, as a user starts it: all its processes count, the embedded ledger too."""
+    logs = folder / "logs"
+    own = logs / "run.log"
+    settings = RunSettings(kubeconfig=plane.kubeconfig, shards=shards)
+    await leave_clean_lease(settings)
+    await asyncio.to_thread(compile_packages)
+    logs.mkdir()
+    with own.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "stretto.cli.main", "run",
+            "--kubeconfig", str(plane.kubeconfig), "--shards", str(shards),
+            "--state-dir", str(folder / "state"), "--log-dir", str(logs),
+            stdout=out, stderr=out, preexec_fn=die_with_parent,
+        )  # fmt: skip
 
-        def check() -> None:
-            if roles.restarts():
-                again = f"{roles.restarts()} processes had to be started again"
-                raise InvalidRun(f"{again}\n{roles.last_words()}")
+    def check() -> None:
+        said = own.read_text()
+        if process.returncode is not None or "starting it again" in said:
+            raise InvalidRun(f"a process has ended\n{last_words(logs)}")
 
-        await roles.begin()
-        yield Running(roles.pids, check, roles.last_words)
+    try:
+        yield Running(lambda: groups_of(process.pid), check, lambda: last_words(logs))
         check()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+def groups_of(pid: int) -> Pids:
+    """The processes of a `stretto run`."""
+    groups: Pids = {"run": [pid]}
+    for name, child in children_of(pid).items():
+        groups.setdefault("shards" if name.startswith("shard-") else name, []).append(child)
+    return groups
 
 
 @contextlib.asynccontextmanager

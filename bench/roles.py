@@ -44,6 +44,21 @@ async def leave_clean_lease(settings: RunSettings) -> None:
         raise OperatorError(f"the binder's lease was not made: {answer.status} {answer.text}")
 
 
+def compile_packages() -> None:
+    """An installed package is compiled; a checkout may not be, and would be at each start."""
+    for package in PACKAGES:
+        compileall.compile_dir(ROOT / package, quiet=2)
+
+
+def last_words(logs: Path) -> str:
+    """The end of every log of a folder."""
+    ends = (
+        f"--- {file.name}\n" + "\n".join(file.read_text().splitlines()[-8:])
+        for file in sorted(logs.glob("*.log"))
+    )
+    return "\n".join(ends)
+
+
 class Roles:
     """``async with Roles(…) as roles``: all roles ready when entered, all gone when left."""
 
@@ -71,9 +86,7 @@ class Roles:
 
     async def __aenter__(self) -> Self:
         await leave_clean_lease(self._settings)
-        # An installed package is compiled; a checkout may not be, and would be at each start.
-        for package in PACKAGES:
-            await asyncio.to_thread(compileall.compile_dir, ROOT / package, quiet=2)
+        await asyncio.to_thread(compile_packages)
         await self._server.__aenter__()
         roles = roles_of(self._settings, redis_url=self._server.url, ports=self._ports)
         for role in roles:
@@ -116,11 +129,7 @@ class Roles:
 
     def last_words(self) -> str:
         """The end of every log."""
-        ends = (
-            f"--- {file.name}\n" + "\n".join(file.read_text().splitlines()[-8:])
-            for file in sorted(self.logs.glob("*.log"))
-        )
-        return "\n".join(ends)
+        return last_words(self.logs)
 
     async def __aexit__(self, *_: object) -> None:
         await self._supervisor.stop()
@@ -133,6 +142,8 @@ class Roles:
     def pids(self) -> dict[str, list[int]]:
         """Process ids by group."""
         groups: dict[str, list[int]] = {"ledger server": [self._server.pid]}
+        if (server := self._supervisor.forks.server_pid) is not None:
+            groups["fork server"] = [server]
         for name, role in self._supervisor.roles.items():
             group = "shards" if name.startswith("shard") else name
             if role.process is not None:
