@@ -160,6 +160,16 @@ class Cluster:
         """Whether a pod is on a node, or bound to a name that no node has now."""
         return uid in self.pods or uid in self._waits_for
 
+    def rows_of(self, uids: Iterable[str]) -> dict[str, int]:
+        """Rows of the snapshot that pods are on; those that are on none are left out."""
+        found: dict[str, int] = {}
+        for uid in uids:
+            pod = self.pods.get(uid)
+            row = self.snapshot.row_of(self.nodes[pod.node_uid].node_id) if pod else None
+            if row is not None:
+                found[uid] = row
+        return found
+
     def node_uid_of(self, name: str) -> str:
         """The uid of the node that has this name now, or ""."""
         return self._uid_of_name.get(name, "")

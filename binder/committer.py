@@ -339,7 +339,8 @@ class CommitLoop:
         for claim in self.machine.preemptions.take_fresh():
             self._metrics.preemption_victims.observe(len(claim.victims))
             uids = ", ".join(victim.uid for victim in claim.victims)
-            text = f"nominated to {claim.node_name} by {claim.shard}; to go: {uids}"
+            nodes = ", ".join(seat.node_name for seat in claim.seats)
+            text = f"nominated to {nodes} by {claim.shard}; to go: {uids}"
             self._stories.note(claim.unit.unit_id, cause_of(claim.unit.attempt), text)
             if self.evictor is not None:
                 self.evictor.put(claim)

@@ -1,4 +1,4 @@
-"""Carries out claims: the nomination, then the evictions. It decides nothing.
+"""Carries out claims: the nominations, then the evictions. It decides nothing.
 
 A few claims at a time, each from its first write to its outcome; immediately before every write the
 Lease is asked. Victims whose leaving violates a disruption budget are deleted, as kube-scheduler
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ import msgspec
 
 from binder.executor import version_of
 from binder.machine import Machine
-from binder.preemptions import Claim, ClaimStage, Leaving
+from binder.preemption_claims import Claim, ClaimStage, Leaving, Seat
 from stretto.kube.answers import Response
 from stretto.kube.client import KubeClient, pod_path
 from stretto.kube.errors import KubeError
@@ -32,6 +32,8 @@ from stretto.telemetry.binder_metrics import BinderMetrics
 logger = logging.getLogger(__name__)
 
 CLAIMS_IN_FLIGHT = 16
+NOMINATIONS_IN_FLIGHT = 16
+"""Of one claim."""
 RETRY_S = 0.5
 BUDGET_RETRY_S = 2.0
 BUDGET_PATIENCE_S = 60.0
@@ -86,28 +88,37 @@ class Evictor:
         if claim.stage is ClaimStage.NOMINATING:
             await self._nominate(claim)
         if claim.stage is not ClaimStage.EVICTING:
+            if len(claim.seats) > 1:
+                await self._clear_all(seat for seat in claim.seats if seat.written)
             return
         problem = await self._evict_all(claim)
         if problem == LATER:
             asyncio.get_running_loop().call_later(BUDGET_RETRY_S, self.put, claim)
             return
-        self._deadlines.pop(claim.member.uid, None)
+        self._deadlines.pop(claim.name, None)
         if problem is None:
             await self._clear_lower(claim)
             preemptions.done(claim)
             return
         cause = Cause.POD_GONE if claim.withdrawn else Cause.VICTIMS
-        if not claim.withdrawn:
-            await self._clear(claim.member.uid, claim.member.namespace, claim.member.name)
+        if not claim.withdrawn or len(claim.seats) > 1:
+            await self._clear_all(claim.seats)
         preemptions.failed(claim, cause, problem)
 
     # ------------------------------------------------------------------------------- nominating
     async def _nominate(self, claim: Claim) -> None:
-        """Until the nomination is known to be written, or known to be impossible."""
-        member, preemptions = claim.member, self._machine.preemptions
+        """Until all nominations are known to be written, or one is known to be impossible."""
+        for first in range(0, len(claim.seats), NOMINATIONS_IN_FLIGHT):
+            if claim.stage is not ClaimStage.NOMINATING:
+                return
+            some = claim.seats[first : first + NOMINATIONS_IN_FLIGHT]
+            await asyncio.gather(*(self._nominate_one(claim, seat) for seat in some))
+
+    async def _nominate_one(self, claim: Claim, seat: Seat) -> None:
+        member, preemptions = seat.member, self._machine.preemptions
         patch = {
-            "metadata": {"uid": member.uid, "resourceVersion": str(claim.resource_version)},
-            "status": {"nominatedNodeName": claim.node_name},
+            "metadata": {"uid": member.uid, "resourceVersion": str(seat.resource_version)},
+            "status": {"nominatedNodeName": seat.node_name},
         }
         for _ in range(UNKNOWN_TRIES):
             await self._turn()
@@ -117,7 +128,7 @@ class Evictor:
                 self._client.patch_pod_status(member.namespace, member.name, patch)
             )
             if answer is not None and answer.ok:
-                preemptions.nominated(claim, version_of(answer.body))
+                preemptions.nominated(claim, seat, version_of(answer.body))
                 return
             if answer is not None and answer.status in (404, 422):
                 preemptions.failed(claim, Cause.POD_GONE, "the pod is gone")
@@ -130,10 +141,10 @@ class Evictor:
             if pod.metadata.uid != member.uid or pod.leaving or pod.spec.node_name:
                 preemptions.failed(claim, Cause.POD_GONE, "the pod is gone, or bound")
                 return
-            if pod.status.nominated_node_name == claim.node_name:
-                preemptions.nominated(claim, version)
+            if pod.status.nominated_node_name == seat.node_name:
+                preemptions.nominated(claim, seat, version)
                 return
-            if version != claim.resource_version:
+            if version != seat.resource_version:
                 preemptions.failed(claim, Cause.POD_CHANGED, "the pod has changed meanwhile")
                 return
         preemptions.failed(claim, Cause.VICTIMS, "the nomination could not be written")
@@ -167,7 +178,7 @@ class Evictor:
             if problem is None:
                 continue
             now = time.monotonic()
-            until = self._deadlines.setdefault(claim.member.uid, now + BUDGET_PATIENCE_S)
+            until = self._deadlines.setdefault(claim.name, now + BUDGET_PATIENCE_S)
             return problem if now > until else LATER
 
     async def _evict(self, claim: Claim, victim: Leaving) -> str:
@@ -204,7 +215,7 @@ class Evictor:
     async def _mark(self, claim: Claim, victim: Leaving) -> Response:
         """The condition that says who ended the pod. The Eviction API writes one of its own, so for
         an evicted pod this comes after it."""
-        profile = claim.shape.profile
+        profile = claim.seats[0].shape.profile
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -219,7 +230,10 @@ class Evictor:
 
     def _tell(self, claim: Claim, victim: Leaving) -> None:
         if self._events is not None:
-            note = f"Preempted by pod {claim.member.uid} on node {claim.node_name}"
+            seat, group = claim.seats[0], self._machine.preemptions.group_of(claim)
+            note = f"Preempted by pod {seat.member.uid} on node {seat.node_name}"
+            if len(claim.seats) > 1:
+                note = f"Preempted by podgroup {group} on node cluster"
             self._events.offer(
                 PodEvent(victim.namespace, victim.name, victim.uid, "Preempted", "Preempting", note)
             )
@@ -228,6 +242,10 @@ class Evictor:
     async def _clear_lower(self, claim: Claim) -> None:
         for uid, namespace, name in self._machine.preemptions.lower_nominations(claim):
             await self._clear(uid, namespace, name)
+
+    async def _clear_all(self, seats: Iterable[Seat]) -> None:
+        for seat in seats:
+            await self._clear(seat.member.uid, seat.member.namespace, seat.member.name)
 
     async def _clear(self, uid: str, namespace: str, name: str) -> None:
         """Take a nomination out of a pod's status. A failure is not serious: whoever decides on the

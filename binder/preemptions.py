@@ -1,15 +1,15 @@
-"""Preemption at the Binder: a unit's claim on a node, from the proposal to the last eviction.
+"""Preemption at the Binder: a unit's claim on nodes, from the proposal to the last eviction.
 
-A shard proposes {unit, node, victims}. Naively the victims would be deleted and the unit tried
-again; then another pod takes the hole, or the unit no longer fits when the hole is there. So, in
-this order:
+A shard proposes {unit, a node for each member, victims}. Naively the victims would be deleted and
+the unit tried again; then another pod takes the hole, or the unit no longer fits when the hole is
+there. So, in this order:
 
 1. *Judge* on the authoritative state, with the code that the shard used: who would have to go now?
    Nobody else than proposed, or it is a conflict. From here on the claim stands: the nomination,
    the victims' marks and what they spend of their budgets are in the log, so nobody is promised the
    room or the disruption a second time.
-2. *Nominate*: status.nominatedNodeName, with the pod's resourceVersion as precondition. Whoever
-   dies now, a successor finds the nomination there.
+2. *Nominate*: status.nominatedNodeName of every member, with the pod's resourceVersion as
+   precondition. Whoever dies now, a successor finds the nominations there.
 3. *Evict*, each victim by its uid, if the claim still holds and still needs it.
 4. Tell the dispatcher, which waits for the victims to be gone.
 
@@ -19,18 +19,21 @@ nomination), and the unit is decided again. What was evicted by then stays evict
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from binder.budgets import Budgets
 from binder.cluster import Cluster
+from binder.preemption_claims import Claim, ClaimStage, Leaving, Seat
+from stretto.model.groups import group_name_of
 from stretto.model.shape import Shape
-from stretto.model.unit import Cause, Diagnosis, Member, Outcome, OutcomeKind, Unit, VerdictKind
+from stretto.model.unit import Cause, Diagnosis, Outcome, OutcomeKind, VerdictKind
 from stretto.placement.framework import Status
+from stretto.placement.gang import Topologies
 from stretto.placement.kernel import Kernel
+from stretto.placement.lots import Lot, Victim
 from stretto.placement.victims import Victims
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 
@@ -40,57 +43,6 @@ if TYPE_CHECKING:
 DOOMED = LEAVING | PREEMPTED
 
 
-class ClaimStage(enum.IntEnum):
-    """Where a claim is."""
-
-    NOMINATING = 1
-    """The nomination is not known to be written."""
-    EVICTING = 2
-    OVER = 3
-
-
-@dataclass(slots=True)
-class Leaving:
-    """A victim."""
-
-    uid: str
-    namespace: str
-    name: str
-    deleted: bool
-    """It is deleted and not evicted: its leaving violates a disruption budget, or more than one
-    covers it, and then the API server refuses every eviction."""
-    guarded: bool = False
-    """A budget covers it, so the API server may refuse that it goes."""
-
-
-@dataclass(slots=True)
-class Claim:
-    """A unit's claim on a node."""
-
-    unit: Unit
-    shape: Shape
-    """As the pod will have it on the node."""
-    node_id: int
-    node_name: str
-    victims: list[Leaving]
-    shard: str
-    sequence: int
-    """Of the log: contains the claim."""
-    resource_version: int
-    """Of the pod, newest known."""
-    diagnosis: Diagnosis | None = None
-    stage: ClaimStage = ClaimStage.NOMINATING
-    withdrawn: bool = False
-    """The pod is gone or no longer ours: nobody else has to go for it."""
-    waits: bool = False
-    """Some of its victims are for an earlier claim to ask, which has not asked them yet."""
-
-    @property
-    def member(self) -> Member:
-        """The pod."""
-        return self.unit.members[0]
-
-
 class Preemptions:
     """See the module docstring."""
 
@@ -98,8 +50,9 @@ class Preemptions:
         self._cluster = cluster
         self._kernel = kernel
         self._budgets = budgets
+        self._topologies = Topologies(cluster.snapshot)
         self.claims: dict[str, Claim] = {}
-        """Claims that are not over, by the pod's uid."""
+        """Claims that are not over, by the uid of each member."""
         self._nominees: dict[str, tuple[str, str]] = {}
         """Unbound pods with a nomination in their status: uid → (namespace, name)."""
         self.asked_to_go: set[str] = set()
@@ -113,63 +66,84 @@ class Preemptions:
     def judge(self, incoming: Incoming) -> tuple[VerdictKind, Cause]:
         """Whether a proposal with victims becomes a claim."""
         self._cluster.flush()
-        proposal = incoming.proposal
-        if len(proposal.unit.members) != 1 or len(proposal.nodes) != 1:
+        proposal, snapshot = incoming.proposal, self._cluster.snapshot
+        if len(proposal.unit.members) != len(proposal.nodes):
             return VerdictKind.REFUSED, Cause.INVALID
-        snapshot = self._cluster.snapshot
-        row = snapshot.row_of(proposal.nodes[0])
-        if row is None:
+        found = [snapshot.row_of(node) for node in proposal.nodes]
+        rows = [row for row in found if row is not None]
+        if len(rows) < len(found):
             return VerdictKind.CONFLICT, Cause.NODE_GONE
-        if snapshot.frozen[row]:
+        if any(snapshot.frozen[row] for row in rows):
             return VerdictKind.CONFLICT, Cause.FROZEN
-        shape = incoming.shapes[0]
-        needed = self._needed(shape, row)
-        if needed is None or not needed.pods:
+        needed = self._needed(incoming, rows)
+        uids = {pod.record.uid for pod in needed.pods} if needed is not None else set()
+        if not uids or not uids <= set(proposal.victims) or not uids <= self._cluster.facts.keys():
             return VerdictKind.CONFLICT, Cause.VICTIMS
-        uids = {pod.record.uid for pod in needed.pods}
-        if not uids <= set(proposal.victims) or not uids <= self._cluster.facts.keys():
-            return VerdictKind.CONFLICT, Cause.VICTIMS
-        self._claim(incoming, needed, row)
+        assert needed is not None
+        self._claim(incoming, needed, rows)
         return VerdictKind.NOMINATED, Cause.NONE
 
-    def _needed(self, shape: Shape, row: int) -> Victims | None:
-        """Who has to go for a shape now; no pods: nobody; None: nobody's going would help."""
-        if self._kernel.check_one(shape, row) is Cause.NONE:
-            return Victims(row, (), frozenset())
-        found = self._kernel.victims_on(shape, row)
-        return None if isinstance(found, Status) else found
+    def _needed(self, incoming: Incoming, rows: list[int]) -> Victims | None:
+        """Who has to go for a unit now; no pods: nobody; None: nobody's going would help."""
+        shapes, kernel = incoming.shapes, self._kernel
+        if len(shapes) == 1:
+            if kernel.check_one(shapes[0], rows[0]) is Cause.NONE:
+                return None
+            found = kernel.victims_on(shapes[0], rows[0])
+            return None if isinstance(found, Status) else found
+        if not self._topologies.agree(shapes[0].group, rows):
+            return None
+        members = [member.uid for member in incoming.proposal.unit.members]
+        uids = self._cluster.rows_of(incoming.proposal.victims)
+        with self._cluster.snapshot.nominations.lifted(members):
+            lots = kernel.needed_of(shapes, rows, uids, leaving=())
+        if not lots:
+            return None
+        found = Victims(rows[0], tuple(lots), kernel.violating(lots))
+        return None if found.violating and kernel.strict_budgets(shapes[0]) else found
 
-    def _claim(self, incoming: Incoming, needed: Victims, row: int) -> None:
+    def _claim(self, incoming: Incoming, needed: Victims, rows: list[int]) -> None:
         cluster, proposal = self._cluster, incoming.proposal
-        member = proposal.unit.members[0]
-        shape = msgspec.structs.replace(incoming.shapes[0], nominated_node="")
-        name = cluster.snapshot.name[row]
-        victims = []
-        for pod in needed.pods:
-            uid = pod.record.uid
-            facts = cluster.facts[uid]
-            if facts.flags & LEAVING and not self._listed(uid):
-                self.asked_to_go.add(uid)  # somebody else has begun to delete it
-            over = self._budgets.over(pod.shape)
-            deleted = uid in needed.violating or over > 1
-            guarded = not deleted and over == 1
-            victims.append(Leaving(uid, facts.namespace, facts.name, deleted, guarded))
-            cluster.mark(uid, flags=facts.flags | DOOMED)
-            self._budgets.charge(uid, pod.shape)
-        cluster.nominate(member.uid, node=name, shape=shape)
+        victims = [
+            self._leaving(pod, lot, deleted=pod.record.uid in needed.violating)
+            for lot in needed.lots
+            for pod in lot.pods
+        ]
+        seats = []
+        for member, shape, row, node_id in zip(
+            proposal.unit.members, incoming.shapes, rows, proposal.nodes, strict=True
+        ):
+            waiting = msgspec.structs.replace(shape, nominated_node="")
+            name, version = cluster.snapshot.name[row], member.resource_version
+            seats.append(Seat(member, waiting, node_id, name, version))
+            cluster.nominate(member.uid, node=name, shape=waiting)
         cluster.flush()
         claim = Claim(
-            proposal.unit, shape, proposal.nodes[0], name, victims, incoming.shard,
-            cluster.sequence, member.resource_version, proposal.diagnosis,
-        )  # fmt: skip
-        self.claims[member.uid] = claim
+            proposal.unit, seats, victims, incoming.shard, cluster.sequence, proposal.diagnosis
+        )
+        self.claims.update((seat.member.uid, claim) for seat in seats)
         self.fresh.append(claim)
 
+    def _leaving(self, pod: Victim, lot: Lot, *, deleted: bool) -> Leaving:
+        """A pod becomes a victim: it is marked, and its budgets are charged."""
+        uid = pod.record.uid
+        facts = self._cluster.facts[uid]
+        if facts.flags & LEAVING and not self._listed(uid):
+            self.asked_to_go.add(uid)  # somebody else has begun to delete it
+        over = self._budgets.over(pod.shape)
+        deleted = deleted or over > 1
+        guarded = not deleted and over == 1
+        self._cluster.mark(uid, flags=facts.flags | DOOMED)
+        self._budgets.charge(uid, pod.shape)
+        together = lot.uids if len(lot.pods) > 1 else frozenset()
+        return Leaving(uid, facts.namespace, facts.name, deleted, guarded, together)
+
     # ------------------------------------------------------------------------------- carrying out
-    def nominated(self, claim: Claim, resource_version: int) -> None:
-        """The nomination is written."""
-        claim.resource_version = resource_version or claim.resource_version
-        if claim.stage is ClaimStage.NOMINATING:
+    def nominated(self, claim: Claim, seat: Seat, resource_version: int) -> None:
+        """The nomination of a member is written."""
+        seat.resource_version = resource_version or seat.resource_version
+        seat.written = True
+        if claim.stage is ClaimStage.NOMINATING and all(each.written for each in claim.seats):
             claim.stage = ClaimStage.EVICTING
 
     def next_victims(self, claim: Claim) -> list[Leaving] | None:
@@ -178,28 +152,54 @@ class Preemptions:
 
         Asked again before each round of evictions: room may have come free, and then nobody else
         has to go; or it may have been taken by a unit of more priority. Those that the API server
-        may refuse come first, so that nobody goes in vain.
+        may refuse come first, so that nobody goes in vain. A group of which some have been asked
+        goes whole, whatever becomes of the claim; what is left of it is deleted, not evicted.
         """
-        if claim.stage is not ClaimStage.EVICTING or claim.withdrawn:
+        if claim.stage is not ClaimStage.EVICTING:
             return None
         self._cluster.flush()
-        snapshot = self._cluster.snapshot
-        row = snapshot.row_of(claim.node_id)
-        if row is None or snapshot.frozen[row]:
+        needed = None if claim.withdrawn else self._still_needed(claim)
+        begun = {uid for victim in claim.victims if self._asked(victim) for uid in victim.lot}
+        if needed is None and not any(self._unasked(victim, begun) for victim in claim.victims):
             return None
-        waiting = msgspec.structs.replace(claim.shape, nominated_node=claim.node_name)
-        uids = {victim.uid for victim in claim.victims}
-        needed = self._kernel.needed_of(waiting, row, uids, leaving=self.asked_to_go)
-        if needed is None:
-            return None
-        left = [
-            victim
-            for victim in claim.victims
-            if victim.uid in needed and victim.uid not in self.asked_to_go
-        ]
-        own = [victim for victim in left if self._wanted(victim.uid) is claim]
+        left = [v for v in claim.victims if self._unasked(v, begun.union(needed or ()))]
+        own = [v for v in left if v.uid in begun or self._wanted(v.uid) is claim]
         claim.waits = len(own) < len(left)
+        for victim in own:
+            if victim.uid in begun and not self._kernel.strict_budgets(claim.seats[0].shape):
+                victim.deleted, victim.guarded = True, False
         return [victim for victim in own if victim.guarded] or own
+
+    def _asked(self, victim: Leaving) -> bool:
+        """Whether the API server has agreed that it goes, or it is gone."""
+        return victim.uid in self.asked_to_go or victim.uid not in self._cluster.facts
+
+    def _unasked(self, victim: Leaving, wanted: Collection[str]) -> bool:
+        return victim.uid in wanted and not self._asked(victim)
+
+    def _still_needed(self, claim: Claim) -> set[str] | None:
+        """Uids of the victims that have to go as things are; None: the claim does not hold."""
+        snapshot = self._cluster.snapshot
+        found = [snapshot.row_of(seat.node_id) for seat in claim.seats]
+        rows = [row for row in found if row is not None and not snapshot.frozen[row]]
+        if len(rows) < len(found):
+            return None
+        shapes = [seat.shape for seat in claim.seats]
+        uids = self._cluster.rows_of(victim.uid for victim in claim.victims)
+        with snapshot.nominations.lifted(seat.member.uid for seat in claim.seats):
+            lots = self._kernel.needed_of(shapes, rows, uids, leaving=self.asked_to_go)
+        if lots is None:
+            return None
+        known = {victim.uid for victim in claim.victims}
+        for lot in lots:
+            for pod in lot.pods:  # a group that goes as a whole may have got another member
+                if pod.record.uid not in known and pod.record.uid in self._cluster.facts:
+                    claim.victims.append(self._leaving(pod, lot, deleted=False))
+        return {uid for lot in lots for uid in lot.uids}
+
+    def _each(self) -> list[Claim]:
+        """Every claim once, the earliest first."""
+        return list({id(claim): claim for claim in self.claims.values()}.values())
 
     def _wanted(self, uid: str) -> Claim | None:
         """The first claim that wants a pod to go."""
@@ -207,8 +207,7 @@ class Preemptions:
 
     def _listed(self, uid: str) -> list[Claim]:
         """The claims that have a pod among their victims: its marks are of our making."""
-        claims = self.claims.values()
-        return [claim for claim in claims if any(v.uid == uid for v in claim.victims)]
+        return [claim for claim in self._each() if any(v.uid == uid for v in claim.victims)]
 
     def asked(self, victim: Leaving) -> None:
         """The API server has accepted that a victim goes, or does not know it any more."""
@@ -216,29 +215,48 @@ class Preemptions:
             self.asked_to_go.add(victim.uid)
         self._budgets.accepted(victim.uid)
 
+    def group_of(self, claim: Claim) -> str:
+        """The uid of the PodGroup that a gang is of; its name if it has no object."""
+        key = claim.seats[0].shape.group
+        row = self._topologies.row(key)
+        return row.uid if row is not None and row.uid else group_name_of(key)
+
     def lower_nominations(self, claim: Claim) -> list[tuple[str, str, str]]:
         """(uid, namespace, name) of pods of less priority that are nominated to the same node: they
         may no longer fit, and should look elsewhere (upstream clears them too)."""
+        nodes = claim.nodes
         return [
             (uid, *self._nominees[uid])
             for uid, (node, shape) in self._cluster.nominated.items()
-            if node == claim.node_name
-            and shape.priority < claim.shape.priority
-            and uid in self._nominees
+            if node in nodes and shape.priority < claim.priority and uid in self._nominees
         ]
 
     def done(self, claim: Claim) -> None:
-        """Every victim was asked: from here on the nomination speaks for itself."""
-        if claim.stage is not ClaimStage.OVER:
-            self._end(claim, OutcomeKind.NOMINATED)
+        """Every victim was asked: from here on the nominations speak for themselves."""
+        if claim.stage is ClaimStage.OVER:
+            return
+        self._end(claim)
+        lead, *others = claim.seats
+        for seat in (*others, lead):  # the others wait by then, and the unit may be decided again
+            self._tell(
+                claim, OutcomeKind.NOMINATED, members=[seat], sequence=claim.sequence,
+                node=seat.node_name, diagnosis=claim.diagnosis,
+            )  # fmt: skip
 
     def failed(self, claim: Claim, cause: Cause, detail: str) -> None:
         """It cannot be carried out: take it back."""
-        if claim.stage is not ClaimStage.OVER:
-            self._cluster.denominate(claim.member.uid)
-            gone = cause is Cause.POD_GONE
-            kind = OutcomeKind.GONE if gone else OutcomeKind.CONFLICT
-            self._end(claim, kind, cause, detail)
+        if claim.stage is ClaimStage.OVER:
+            return
+        for seat in claim.seats:
+            self._cluster.denominate(seat.member.uid)
+        self._end(claim)
+        kind = OutcomeKind.CONFLICT
+        if cause is Cause.POD_GONE and len(claim.seats) == 1:
+            kind = OutcomeKind.GONE
+        elif cause is Cause.POD_GONE:
+            cause = Cause.POD_CHANGED  # the others are there, and are decided again
+        sequence = self._cluster.next_sequence
+        self._tell(claim, kind, members=claim.seats, sequence=sequence, cause=cause, detail=detail)
 
     def _spare(self, claim: Claim) -> None:
         """Who was not asked, and whom no other claim wants, stays."""
@@ -247,20 +265,31 @@ class Preemptions:
                 self._cluster.mark(victim.uid, flags=0)
                 self._budgets.discharge(victim.uid)
 
-    def _end(
-        self, claim: Claim, kind: OutcomeKind, cause: Cause = Cause.NONE, detail: str = ""
-    ) -> None:
+    def _end(self, claim: Claim) -> None:
         claim.stage = ClaimStage.OVER
-        del self.claims[claim.member.uid]
+        for seat in claim.seats:
+            del self.claims[seat.member.uid]
         self._spare(claim)
-        nominated = kind is OutcomeKind.NOMINATED
+
+    def _tell(
+        self,
+        claim: Claim,
+        kind: OutcomeKind,
+        *,
+        members: list[Seat],
+        sequence: int,
+        node: str = "",
+        cause: Cause = Cause.NONE,
+        detail: str = "",
+        diagnosis: Diagnosis | None = None,
+    ) -> None:
         self.outcomes.append(
             Outcome(
-                claim.unit.unit_id, claim.unit.attempt, kind, cause,
-                claim.sequence if nominated else self._cluster.next_sequence,
-                node=claim.node_name if nominated else "", shard=claim.shard, detail=detail,
-                members=(claim.member.uid,), resource_version=claim.resource_version,
-                diagnosis=claim.diagnosis if nominated else None,
+                claim.unit.unit_id, claim.unit.attempt, kind, cause, sequence, node=node,
+                shard=claim.shard, detail=detail,
+                members=tuple(seat.member.uid for seat in members),
+                resource_version=members[0].resource_version if len(members) == 1 else 0,
+                diagnosis=diagnosis,
             )
         )  # fmt: skip
 
@@ -293,7 +322,8 @@ class Preemptions:
         if claim is None:
             return False
         # 0: a comparison of lists has shown it, which no later answer contradicts.
-        return claim.stage is ClaimStage.NOMINATING or 0 < version < claim.resource_version
+        seat = claim.seat_of(uid)
+        return not seat.written or 0 < version < seat.resource_version
 
     def withdraw(self, uid: str) -> None:
         """The dispatcher says that a pod is gone or no longer ours."""
@@ -316,4 +346,5 @@ class Preemptions:
         for uid, claim in self.claims.items():
             assert claim.stage is not ClaimStage.OVER
             if not claim.withdrawn:
-                assert self._cluster.nominated.get(uid) == (claim.node_name, claim.shape)
+                seat = claim.seat_of(uid)
+                assert self._cluster.nominated.get(uid) == (seat.node_name, seat.shape)

@@ -222,6 +222,10 @@ class Groups:
         """Whether a pod stands for its group."""
         return record.group is not None and record.group.lead is record
 
+    def keeps(self, record: PodRecord) -> bool:
+        """Whether a pod waits with its group rather than by itself."""
+        return record.group is not None and self._keeps(record.group)
+
     def busy(self, lead: PodRecord) -> bool:
         """A member's own condition patch is in flight, so its resourceVersion is about to
         change."""
@@ -373,7 +377,16 @@ def _disagreement(members: list[PodRecord], row: GroupRow) -> str:
                 "all pods in a single pod group should have the same priority as the pod group's "
                 f"priority, got {record.shape.priority} and {priority}"
             )
+        if _policy(record) != _policy(first):
+            return (
+                "all pods in a single pod group should have the same preemption policy, got "
+                f"{_policy(first)} and {_policy(record)}"
+            )
         if record.shape.mode is Mode.REFUSED:
             why = record.shape.condition.message if record.shape.condition else "it is refused"
             return f"member {record.name} of the pod group cannot be placed: {why}"
     return ""
+
+
+def _policy(record: PodRecord) -> str:
+    return (record.shape.shape and record.shape.shape.preemption_policy) or "PreemptLowerPriority"

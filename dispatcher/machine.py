@@ -233,7 +233,10 @@ class Machine:
                 outcome = self._gang_refused(record, outcome)
         counted = self.outcomes.apply(record, outcome, epoch=epoch, now=now)
         if counted and outcome.kind is OutcomeKind.NOMINATED:
-            self._nominated(record, outcome, epoch=epoch, now=now)
+            if self.groups.keeps(record):
+                self._member_nominated(record, outcome, now=now)
+            else:
+                self._nominated(record, outcome, epoch=epoch, now=now)
         kind = outcome.kind.name.lower()
         if outcome.kind is OutcomeKind.BOUND:
             self._note(record.uid, kind, f"bound to {outcome.node}, proposed by {outcome.shard}")
@@ -256,6 +259,15 @@ class Machine:
         diagnosis = outcome.diagnosis or Diagnosis(outcome.detail, (), 0)
         version = Version(epoch, outcome.sequence)
         self.shards.park(record, diagnosis, version=version, now=now)
+
+    def _member_nominated(self, record: PodRecord, outcome: Outcome, *, now: float) -> None:
+        """The same for a member of a gang, of which the lead hears last. The gang is put to a shard
+        again at once, which says that victims have yet to leave."""
+        if self.groups.leads(record) and outcome.diagnosis is not None:
+            self.lane.tell(record, Condition("Unschedulable", outcome.diagnosis.message))
+            self.shards.tell_gang(record, outcome.diagnosis)
+        self.queue.requeue_front(record, now)
+        self.intake.nominated(record, node=outcome.node, now=now)
 
     def owned_set(
         self,

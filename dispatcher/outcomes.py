@@ -63,7 +63,10 @@ class Outcomes:
             self.bound(record, now)
             return True
         current = outcome.attempt == (self.dispatcher_epoch, record.attempt)
-        if not (record.place is Place.OWNED or (current and record.place is Place.DISPATCHED)):
+        member = current and outcome.kind is OutcomeKind.NOMINATED and record.place is Place.GROUPED
+        if not (
+            member or record.place is Place.OWNED or (current and record.place is Place.DISPATCHED)
+        ):
             self._statistics.late_outcomes += 1
             return False
         record.min_version = max(record.min_version, Version(epoch, outcome.sequence))

@@ -173,11 +173,11 @@ class ShardSide:
             nominated = shape.shape is not None and bool(shape.shape.nominated_node)
             clear = diagnosis.clears and nominated
             self._lane.tell_shape(shape, Condition("Unschedulable", diagnosis.message, clear))
-            self._tell_gang(record, diagnosis)
+            self.tell_gang(record, diagnosis)
         else:
             self._lane.retell(record)
 
-    def _tell_gang(self, lead: PodRecord, diagnosis: Diagnosis) -> None:
+    def tell_gang(self, lead: PodRecord, diagnosis: Diagnosis) -> None:
         """The other members and the group hear why the gang found no room.
 
         As upstream: those that had found room are told that the group does not fit, those that were
@@ -189,7 +189,10 @@ class ShardSide:
         for number, member in enumerate(self._groups.members_out(lead)):
             fitted = number < diagnosis.found or not text
             parts = (GANG_UNSCHEDULABLE, text) if fitted else (text,)
-            self._lane.tell(member, Condition("Unschedulable", ", ".join(filter(None, parts))))
+            shape = member.shape.shape
+            clear = diagnosis.clears and shape is not None and bool(shape.nominated_node)
+            message = ", ".join(filter(None, parts))
+            self._lane.tell(member, Condition("Unschedulable", message, clear))
         self._groups.tell(group, GroupCondition("False", "Unschedulable", text))
 
     def _failed(self, record: PodRecord, text: str, now: float) -> None:

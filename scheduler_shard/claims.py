@@ -7,6 +7,7 @@ nothing is called hopeless meanwhile. When the log has reached the verdict, it s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -97,11 +98,26 @@ class Claims:
         assert node, "preemption without a node"
         row = snapshot.row_of_name(node)
         assert row is not None, f"preemption on {node}, which is not there"
-        at = snapshot.version.sequence
         nodes = (int(snapshot.node_id[row]),)
-        waiting = msgspec.structs.replace(shape, nominated_node="")
-        self.add(unit.members[0].uid, node=node, shape=waiting)
-        return Proposal(bare(unit), nodes, (), at, result.victims, diagnosis)
+        return self.claim_all(unit, [shape], nodes, result.victims, diagnosis=diagnosis)
+
+    def claim_all(
+        self,
+        unit: Unit,
+        shapes: Sequence[Shape],
+        nodes: tuple[int, ...],
+        victims: tuple[str, ...],
+        *,
+        diagnosis: Diagnosis,
+    ) -> Proposal:
+        """Claim a node for each member of a unit."""
+        snapshot = self._snapshot
+        for member, shape, node_id in zip(unit.members, shapes, nodes, strict=True):
+            row = snapshot.row_of(node_id)
+            assert row is not None, f"preemption on node {node_id}, which is not there"
+            waiting = msgspec.structs.replace(shape, nominated_node="")
+            self.add(member.uid, node=snapshot.name[row], shape=waiting)
+        return Proposal(bare(unit), nodes, (), snapshot.version.sequence, victims, diagnosis)
 
     def add(self, uid: str, *, node: str, shape: Shape) -> None:
         """A claim is proposed; ``shape`` as the pod will have it on the node."""

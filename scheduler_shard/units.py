@@ -15,6 +15,11 @@ def bare(unit: Unit) -> Unit:
     return msgspec.structs.replace(unit, members=members)
 
 
+def uids_of(unit: Unit) -> list[str]:
+    """The pods of a unit."""
+    return [member.uid for member in unit.members]
+
+
 def seed_of(unit: Unit) -> int:
     """Order of equals for a batch that begins with this unit: another one for each attempt."""
     text = f"{unit.unit_id}/{unit.attempt[0]}/{unit.attempt[1]}"

@@ -31,12 +31,12 @@ from scheduler_shard.asking import (
 from scheduler_shard.claims import Claims
 from scheduler_shard.consulting import Consulting
 from scheduler_shard.desk import Batch, Desk
+from scheduler_shard.gangs import Gangs
 from scheduler_shard.overlay import Overlay
 from scheduler_shard.picture import Picture, Step
 from scheduler_shard.proposed import Proposed
 from scheduler_shard.shapes import ShapeBook, ShapeEntry
 from scheduler_shard.units import seed_of
-from stretto.model.shape import Shape
 from stretto.model.unit import (
     Cause,
     Diagnosis,
@@ -60,7 +60,7 @@ ROUND_UNITS = 64
 """Units decided before the loop may look at its streams again: one message, about a millisecond."""
 
 
-class Shard(Consulting):
+class Shard(Consulting, Gangs):
     """See the module docstring. Times are seconds on the caller's monotonic clock."""
 
     def __init__(
@@ -266,11 +266,12 @@ class Shard(Consulting):
             for member in members:
                 self._overlay.drop(member.uid)
         if verdict.kind is VerdictKind.NOMINATED:
-            self._claims.won(members[0].uid, verdict.sequence)
+            for member in members:
+                self._claims.won(member.uid, verdict.sequence)
             text = f"nominated at {verdict.sequence}"
         elif verdict.kind is not VerdictKind.COMMITTED:
-            if proposal.victims:
-                self._claims.lost(members[0].uid)
+            for member in members if proposal.victims else ():
+                self._claims.lost(member.uid)
             text = f"lost: {verdict.kind.name} {verdict.cause.name}"
         else:
             nodes = verdict.nodes or proposal.nodes
@@ -338,39 +339,6 @@ class Shard(Consulting):
         for unit, node, others in zip(units, nodes, spares, strict=False):
             self._propose((entry,), unit, (node,), others, now)
         return units[len(rows) :]
-
-    def _place_gang(self, batch: Batch, unit: Unit, now: float) -> None:
-        """Propose nodes for all members of a unit, or find out why there are none.
-
-        As for single pods, only the committed state may say so: with own proposals open the unit is
-        held, and the second time the overlay is lifted to ask.
-        """
-        entries = tuple(self._book.ours(member.shape) for member in unit.members)
-        shapes = [entry.shape for entry in entries]
-        for shape in dict.fromkeys(shapes):
-            refusal = self.kernel.refusal(shape)
-            if refusal:
-                nodes = self.picture.snapshot.node_count
-                self._unplaceable(batch.entry, [unit], Diagnosis(refusal, (), nodes))
-                return
-        rows = self._gangs.place(shapes, seed=seed_of(unit), avoid=unit.avoid)
-        if rows:
-            node_ids = self.picture.snapshot.node_id[np.array(rows, dtype=np.int64)].tolist()
-            self._propose(entries, unit, tuple(node_ids), (), now)
-        elif not len(self._overlay) or (batch.held_before and self._never_fits(shapes, unit)):
-            self._unplaceable(batch.entry, [unit], self._gangs.diagnosis)
-        else:
-            self.counts["held"] += 1
-            self._desk.hold(batch.entry, [unit], barrier=self._overlay.last_serial)
-
-    def _never_fits(self, shapes: list[Shape], unit: Unit) -> bool:
-        """Whether the gang does not fit on the committed state either."""
-        self._overlay.lift()
-        rows = self._gangs.place(shapes, seed=seed_of(unit), avoid=unit.avoid)
-        for shape, row in zip(shapes, rows, strict=False):
-            self.picture.snapshot.remove_pod(shape, row)
-        self._overlay.put_back()
-        return not rows
 
     def _spare_nodes(self, spares: Sequence[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
         """Rows to node ids."""

@@ -20,7 +20,9 @@ LEGACY_GROUPS = "@scheduling.x-k8s.io"
 """End of the keys of scheduler-plugins' groups, which are not upstream's of the same name."""
 REQUIRED_TOPOLOGY = "stretto.io/required-topology-key"
 PREFERRED_TOPOLOGY = "stretto.io/preferred-topology-key"
-"""Annotations on either PodGroup, for what its own API cannot say."""
+DISRUPTION_MODE = "stretto.io/disruption-mode"
+"""Annotations on either PodGroup, for what its own API cannot say; the last one: ``all`` or
+``single``."""
 GANG_UNSCHEDULABLE = "pod group is unschedulable"
 """What members of a gang are told that found room while others did not."""
 MAX_MEMBERS = 1024
@@ -63,6 +65,8 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     """Of a group whose status we write; scheduler-plugins' groups have a controller for that."""
     told: GroupCondition = GroupCondition()
     """The condition that it has."""
+    whole: bool = False
+    """Preemption takes all members or none (disruptionMode ``all``)."""
 
     @property
     def asks(self) -> GroupRow:
@@ -90,9 +94,18 @@ class _Constraints(_Api, frozen=True):
     topology: list[_Topology] | None = None
 
 
+class _All(_Api, frozen=True):
+    """An empty object."""
+
+
+class _DisruptionMode(_Api, frozen=True):
+    all: _All | None = None
+
+
 class _GroupSpec(_Api, frozen=True):
     scheduling_policy: _Policy = _Policy()
     scheduling_constraints: _Constraints | None = None
+    disruption_mode: _DisruptionMode | None = None
     parent_composite_pod_group_name: str | None = None
     priority: int | None = None
     min_member: int | None = None
@@ -136,6 +149,8 @@ def group_row_of(group: PodGroup) -> GroupRow:
     upstream = spec.min_member is None
     topology = (spec.scheduling_constraints or _Constraints()).topology or []
     key = topology[0].key if topology else notes.get(REQUIRED_TOPOLOGY, "")
+    mode = spec.disruption_mode
+    whole = notes.get(DISRUPTION_MODE) == "all" if mode is None else mode.all is not None
     problem = ""
     if count < 0:
         problem = f"the group's minimum of {count} members is negative"
@@ -154,6 +169,7 @@ def group_row_of(group: PodGroup) -> GroupRow:
         priority=spec.priority if upstream else None,
         uid=group.metadata.uid if upstream else "",
         told=_told(group.status) if upstream else _UNTOLD,
+        whole=whole,
     )
 
 

@@ -20,6 +20,7 @@ from stretto.model.groups import GANG_UNSCHEDULABLE, POD_GROUP, GroupRow, decode
 from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis
 from stretto.placement.framework import Int64s
+from stretto.placement.gang_preemption import GangDecision
 from stretto.placement.kernel import Kernel
 from stretto.snapshot.columns import Snapshot
 
@@ -64,9 +65,46 @@ class GangPlacer:
         self.diagnosis = Diagnosis("", (), 0)
         """Why the last gang found no room."""
 
-    def place(self, shapes: Sequence[Shape], *, seed: int, avoid: Sequence[int]) -> list[int]:
+    def place(
+        self,
+        shapes: Sequence[Shape],
+        *,
+        uids: Sequence[str] = (),
+        seed: int,
+        avoid: Sequence[int],
+    ) -> list[int]:
         """Rows for members of these shapes, each counted on the snapshot (tentatively); empty if
-        they do not all fit, then :attr:`diagnosis` says why."""
+        they do not all fit, then :attr:`diagnosis` says why. ``uids``: of the members, whose
+        nominations do not count against each other."""
+        with self._snapshot.nominations.lifted(uids):
+            return self._place(shapes, seed=seed, avoid=avoid)
+
+    def preempt(
+        self, shapes: Sequence[Shape], *, uids: Sequence[str], seed: int, avoid: Sequence[int]
+    ) -> GangDecision | None:
+        """Whom a gang that does not fit may preempt, nothing being counted; None: its profile does
+        not preempt. :attr:`diagnosis` says why it does not fit, this included."""
+        asked = self._kernel.gang_preemption(shapes)
+        why = self.diagnosis
+        if asked is None:
+            return None
+
+        def place() -> Sequence[int]:
+            rows = self._place(shapes, seed=seed, avoid=avoid)
+            self._take_back(shapes, rows)
+            return rows
+
+        with self._snapshot.nominations.lifted(uids):
+            found = asked.decide(
+                place,
+                seated=lambda rows: self._kernel.seats(shapes, rows),
+                refused=lambda: self.diagnosis.group or self.diagnosis.message,
+            )
+        text = ", ".join(filter(None, (why.group, f"pod group preemption: {found.message}")))
+        self.diagnosis = msgspec.structs.replace(why, group=text, clears=found.clears)
+        return found
+
+    def _place(self, shapes: Sequence[Shape], *, seed: int, avoid: Sequence[int]) -> list[int]:
         wanted = self.topologies.of(shapes[0].group)
         if wanted is None:
             return self._all(shapes, seed=seed, avoid=avoid)

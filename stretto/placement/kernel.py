@@ -20,20 +20,24 @@ from stretto.placement.compiled import CompiledShape, Counters
 from stretto.placement.devices.plan import NO_DEVICES, DevicePlan, device_plan
 from stretto.placement.evaluation import Evaluation, diagnose, evaluate
 from stretto.placement.framework import Bools, Plugin, Status, View
+from stretto.placement.gang_preemption import GangPreemption
+from stretto.placement.lots import Lot, pods_of
 from stretto.placement.named import best_of
-from stretto.placement.nominated import leave_claimed
+from stretto.placement.nominated import claims_on, leave_claimed, rejecting, that_look
 from stretto.placement.parameters import Kept, kept_as
 from stretto.placement.plugins.dynamic_resources import DynamicResources
 from stretto.placement.plugins.volume_binding import VolumeBinding
 from stretto.placement.plugins.volume_limits import taken_on
 from stretto.placement.postfilter import PostFilterResult
 from stretto.placement.postfilters import post_filter, preempt_among, with_dry_run
+from stretto.placement.preemption import NAME as PREEMPTION
 from stretto.placement.preemption import Preemption, Refused, Tie
 from stretto.placement.profiles import Profiles
 from stretto.placement.refusal import refusal_of
+from stretto.placement.seats import Seats
 from stretto.placement.selection import Ranking, own_table
 from stretto.placement.static_part import StaticPart, static_key
-from stretto.placement.victims import Victims, needed_of
+from stretto.placement.victims import Victims, needed_of, violations
 from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan, plan
 from stretto.snapshot.columns import Snapshot
 
@@ -347,13 +351,43 @@ class Kernel:
         return self._preemption.victims_on(self._compiled(shape), row)
 
     def needed_of(
-        self, shape: Shape, row: int, uids: Collection[str], *, leaving: Collection[str]
-    ) -> set[str] | None:
-        """Who of some victims still has to leave a row; see :func:`victims.needed_of`."""
-        return needed_of(
-            self._compiled(shape).filters, shape, row, uids, leaving=leaving,
-            snapshot=self._snapshot,
-        )  # fmt: skip
+        self,
+        shapes: Sequence[Shape],
+        rows: Sequence[int],
+        uids: Mapping[str, int],
+        *,
+        leaving: Collection[str],
+    ) -> list[Lot] | None:
+        """Who of some victims still has to leave; see :func:`victims.needed_of`."""
+        ground = self._preemption.ground()
+        return needed_of(self.seats(shapes, rows), uids, leaving=leaving, ground=ground)
+
+    def violating(self, lots: Sequence[Lot]) -> frozenset[str]:
+        """Uids of those pods that would violate a disruption budget if all of the lots left."""
+        return frozenset(violations(pods_of(lots), self._preemption.budgets()))
+
+    def strict_budgets(self, shape: Shape) -> bool:
+        """Whether preemption for a shape may not violate disruption budgets."""
+        return self._compiled(shape).profile.preemption.strict_budgets
+
+    def seats(self, shapes: Sequence[Shape], rows: Sequence[int]) -> Seats:
+        """Members of a unit on rows where they are not counted."""
+        local = all(self._compiled(shape).local for shape in set(shapes))
+        return Seats(shapes, rows, snapshot=self._snapshot, admits=self._admits, local=local)
+
+    def _admits(self, shape: Shape, row: int) -> bool:
+        claims = claims_on(shape, row, snapshot=self._snapshot)
+        found = self._compiled(shape).filters
+        filters = that_look(found) if claims else found
+        return rejecting(filters, row, claims, snapshot=self._snapshot) is None
+
+    def gang_preemption(self, shapes: Sequence[Shape]) -> GangPreemption | None:
+        """The question whom a gang may preempt; None: its profile does not preempt."""
+        profile = self._compiled(shapes[0]).profile
+        if PREEMPTION not in profile.points.get("postFilter", ()):
+            return None
+        ground = self._preemption.ground(strict=profile.preemption.strict_budgets)
+        return GangPreemption(self._preemption, shapes, ground=ground)
 
     def evaluate(self, shape: Shape) -> Evaluation:
         """Status and scores of every node, plugin by plugin; those of a pod that only one node may

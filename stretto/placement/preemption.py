@@ -24,10 +24,11 @@ from stretto.placement.evaluation import (
     steps,
 )
 from stretto.placement.framework import Bools, Code, Status
+from stretto.placement.lots import Lots, pods_of
 from stretto.placement.nominated import status_from
 from stretto.placement.postfilter import PreemptionArgs
 from stretto.placement.victim_table import NO_VICTIMS, POSSIBLE, TOO_FULL, VictimTable, only_fit
-from stretto.placement.victims import NOBODY, Victim, Victims, select_victims, violations
+from stretto.placement.victims import NOBODY, Ground, Victims, select_victims, violations
 from stretto.snapshot.budgets import BUDGET, BudgetRow, budgets
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
@@ -69,7 +70,7 @@ class _Run:
 
     compiled: CompiledShape
     """Keeps its id from being given out anew."""
-    stamps: tuple[int, int, int]
+    stamps: tuple[tuple[int, int], int, int]
     known: dict[int, Victims | Status]
 
 
@@ -78,6 +79,7 @@ class Preemption:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.lots = Lots(snapshot)
         self._budgets: list[BudgetRow] = []
         self._budget_version = -1
         self._tables: OrderedDict[int, tuple[CompiledShape, VictimTable]] = OrderedDict()
@@ -99,11 +101,19 @@ class Preemption:
         row = snapshot.row_of_name(shape.nominated_node) if shape.nominated_node else None
         if row is None or not self._potential(compiled)[row]:
             return ""
-        for record in snapshot.records.of(row):
-            leaving = record.flags & LEAVING and record.flags & PREEMPTED
-            if leaving and snapshot.priority_of(record.shape_id) < shape.priority:
-                return TERMINATING
+        if self.terminating(row, below=shape.priority):
+            return TERMINATING
         return ""
+
+    def terminating(self, row: int, *, below: int) -> bool:
+        """Whether a pod of less priority is on its way out of a row because of preemption."""
+        self.lots.refresh()
+        return any(
+            record.flags & LEAVING
+            and record.flags & PREEMPTED
+            and self.lots.priority_of(record.shape_id) < below
+            for record in self._snapshot.records.of(row)
+        )
 
     def decide(
         self,
@@ -137,10 +147,12 @@ class Preemption:
 
     def victims_on(self, compiled: CompiledShape, row: int) -> Victims | Status:
         """Who would have to leave one node."""
-        return select_victims(
-            compiled.filters, compiled.shape, row, snapshot=self._snapshot, budgets=self.budgets(),
-            strict=compiled.profile.preemption.strict_budgets,
-        )  # fmt: skip
+        ground = self.ground(strict=compiled.profile.preemption.strict_budgets)
+        return select_victims(compiled.filters, compiled.shape, row, ground=ground)
+
+    def ground(self, *, strict: bool = False) -> Ground:
+        """What questions about victims are asked on now."""
+        return Ground(self._snapshot, self.lots, self.budgets(), strict)
 
     def among(
         self, compiled: CompiledShape, chosen: Mapping[int, Collection[str]], *, tie: Tie
@@ -153,18 +165,16 @@ class Preemption:
         return self._found(min(found, key=lambda victims: (victims.rank, tie(victims.row))))
 
     def _chosen(self, compiled: CompiledShape, row: int, uids: Collection[str]) -> Victims | None:
-        """These pods of a row as victims; None if they are not all there, or not all lower."""
-        snapshot = self._snapshot
-        pods = [
-            Victim(record, snapshot.shape(record.shape_id))
-            for record in snapshot.records.of(row)
-            if record.uid in uids
-        ]
-        priority = compiled.shape.priority
-        if len(pods) < len(uids) or any(pod.shape.priority >= priority for pod in pods):
+        """These pods as victims; None if they are not all there, not all lower, or a part of a
+        group that goes as a whole."""
+        self.lots.refresh()
+        lots = self.lots.on((row,), below=compiled.shape.priority)
+        lots = [lot for lot in lots if lot.uids <= set(uids)]
+        if sum(len(lot.pods) for lot in lots) < len(uids):
             return None
-        pods.sort(key=lambda pod: pod.importance)
-        return Victims(row, tuple(pods), frozenset(violations(pods, self.budgets())))
+        lots.sort(key=lambda lot: lot.importance)
+        violating = violations(pods_of(lots), self.budgets())
+        return Victims(row, tuple(lots), frozenset(violating))
 
     def dry_run(
         self,
@@ -196,10 +206,11 @@ class Preemption:
     def _known(self, compiled: CompiledShape) -> dict[int, Victims | Status]:
         """Results of the last dry run for this shape that still hold."""
         snapshot = self._snapshot
-        if not compiled.local:
-            return {}
+        self.lots.refresh()
+        if not compiled.local or self.lots.whole():
+            return {}  # what happens on one row may count on others
         stamps = (
-            snapshot.kind_version(BUDGET),
+            (snapshot.kind_version(BUDGET), self.lots.version),
             snapshot.changes.stamp,
             snapshot.record_changes.stamp,
         )
@@ -246,7 +257,7 @@ class Preemption:
         if kept is None:
             fit = only_fit(compiled)
             assert fit is not None
-            kept = compiled, VictimTable(compiled, fit, self._snapshot)
+            kept = compiled, VictimTable(compiled, fit, self._snapshot, self.lots)
         self._tables[id(compiled)] = kept
         if len(self._tables) > _TABLES:
             self._tables.popitem(last=False)

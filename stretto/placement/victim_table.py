@@ -7,7 +7,9 @@ order in which they come back, and step k lets the k-th pod of every node come b
 lasts. What is kept per node is only what the choice between nodes compares; the victims of the
 chosen node are named by the exact form (and must be as many).
 
-The table of a shape is kept while its cluster changes little: only changed rows are done again.
+Rows with members of a group that goes as a whole are asked in the exact form, because what they
+cost depends on other rows. The table of a shape is kept while its cluster changes little: only
+changed rows are done again.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from stretto.placement.compiled import CompiledShape
-from stretto.placement.framework import Bools, Int64s
+from stretto.placement.framework import Bools, Int64s, Status
+from stretto.placement.lots import NEVER_STARTED, Lots
 from stretto.placement.nominated import claims_on
 from stretto.placement.plugins.node_resources_fit import FitFilter
-from stretto.placement.victims import NEVER_STARTED
+from stretto.placement.victims import Ground, select_victims
 from stretto.snapshot.budgets import BUDGET, BudgetRow
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.pod_records import uid_key
@@ -31,6 +34,7 @@ IMPOSSIBLE, POSSIBLE, TOO_FULL, NO_VICTIMS = 0, 1, 2, 3
 """States of a row: preemption is not helpful; it works; not even without the pods of less priority
 does the pod fit; there are no such pods."""
 _PRIORITY_SHIFT = 1 << 31
+KEYS = 6
 _SLOTS = "Too many pods"
 
 
@@ -48,17 +52,22 @@ def only_fit(compiled: CompiledShape) -> FitFilter | None:
 class VictimTable:
     """See the module docstring. Arrays have an entry a row."""
 
-    def __init__(self, compiled: CompiledShape, fit: FitFilter, snapshot: Snapshot) -> None:
+    def __init__(
+        self, compiled: CompiledShape, fit: FitFilter, snapshot: Snapshot, lots: Lots
+    ) -> None:
         self._compiled = compiled
+        self._lots = lots
+        self._whole: dict[str, dict[int, int]] = {}
+        """Groups that went as a whole when they were looked at, with their members per row."""
         self._fit = fit
         self._snapshot = snapshot
-        self._stamps = (-1, -1, -1, -1)
+        self._stamps = (-1, -1, -1, -1, -1)
         self.state: Int64s = np.zeros(0, dtype=np.int64)
         self.lacking: Int64s = np.zeros(0, dtype=np.int64)
         """TOO_FULL: bit i is set where :attr:`reasons` [i] holds."""
-        self.keys: Int64s = np.zeros((5, 0), dtype=np.int64)
-        """POSSIBLE: what upstream compares, smaller is better: budget violations, highest
-        priority, sum of priorities, victims, and minus the first start of the highest."""
+        self.keys: Int64s = np.zeros((KEYS, 0), dtype=np.int64)
+        """POSSIBLE: :attr:`Victims.rank`, smaller is better: budget violations, highest priority,
+        members of groups, sum of priorities, victims, and minus the first start of the highest."""
         self.reasons: list[str] = []
 
     @property
@@ -68,28 +77,41 @@ class VictimTable:
 
     def refresh(self, budgets: Sequence[BudgetRow]) -> None:
         """Bring the table up to date; O(rows changed) where that is known."""
-        snapshot, static = self._snapshot, self._compiled.static
+        snapshot, static, lots = self._snapshot, self._compiled.static, self._lots
         static.refresh()
+        lots.refresh()
         stamps = (
-            static.version, snapshot.kind_version(BUDGET), snapshot.changes.stamp,
+            static.version, snapshot.kind_version(BUDGET), lots.version, snapshot.changes.stamp,
             snapshot.record_changes.stamp,
         )  # fmt: skip
         if stamps == self._stamps:
             return
         changed = None
-        if stamps[:2] == self._stamps[:2] and len(self.state) == snapshot.rows:
-            moved = snapshot.changes.since(self._stamps[2])
-            touched = snapshot.record_changes.since(self._stamps[3])
+        if stamps[:3] == self._stamps[:3] and len(self.state) == snapshot.rows:
+            moved = snapshot.changes.since(self._stamps[3])
+            touched = snapshot.record_changes.since(self._stamps[4])
             if moved is not None and touched is not None:
-                changed = sorted({*moved, *touched})
+                changed = sorted(self._with_groups({*moved, *touched}))
         self._stamps = stamps
         if changed is None:
             self.state = np.zeros(snapshot.rows, dtype=np.int64)
             self.lacking = np.zeros(snapshot.rows, dtype=np.int64)
-            self.keys = np.zeros((5, snapshot.rows), dtype=np.int64)
+            self.keys = np.zeros((KEYS, snapshot.rows), dtype=np.int64)
             changed = list(range(snapshot.rows))
+            self._with_groups(set())
         if changed:
             self._compute(np.array(changed, dtype=np.int64), budgets)
+
+    def _with_groups(self, changed: set[int]) -> set[int]:
+        """The changed rows, and those of groups that go as a whole and have changed somewhere."""
+        now = {key: dict(there) for key, there in self._lots.whole().items()}
+        for key in now.keys() | self._whole.keys():
+            there, before = now.get(key, {}), self._whole.get(key, {})
+            rows = there.keys() | before.keys()
+            if there != before or not changed.isdisjoint(rows):
+                changed |= {row for row in rows if row < self._snapshot.rows}
+        self._whole = now
+        return changed
 
     def _compute(self, rows: Int64s, budgets: Sequence[BudgetRow]) -> None:
         self.state[rows] = IMPOSSIBLE
@@ -105,11 +127,26 @@ class VictimTable:
         helpful = self._compiled.static.mask[rows]
         helpful = helpful & (alloc[1:] >= amounts[1:, None]).all(axis=0)
         helpful = helpful & (free < amounts[:, None]).any(axis=0)
-        if self._compiled.shape.priority <= self._snapshot.lowest_priority:
+        if self._compiled.shape.priority <= self._lots.lowest_priority():
             self.state[rows[helpful]] = NO_VICTIMS
         elif helpful.any():
             names = [column.name for column, _ in columns]
             self._dry_run(rows[helpful], free[:, helpful], amounts, names, budgets)
+            whole = {row for there in self._whole.values() for row in there}
+            for row in whole.intersection(rows[helpful].tolist()):
+                self._ask(row, budgets)
+
+    def _ask(self, row: int, budgets: Sequence[BudgetRow]) -> None:
+        """The exact form, on one row."""
+        ground = Ground(self._snapshot, self._lots, budgets)
+        found = select_victims(self._compiled.filters, self._compiled.shape, row, ground=ground)
+        if not isinstance(found, Status):
+            self.state[row] = POSSIBLE
+            self.keys[:, row] = found.rank
+            return
+        bits = [1 << i for i, reason in enumerate(self.reasons) if reason in found.reasons]
+        self.state[row] = TOO_FULL if bits else NO_VICTIMS
+        self.lacking[row] = sum(bits)
 
     def _claimed(self, rows: Int64s, names: list[str]) -> Int64s:
         """What nominated pods hold of each resource on each row."""
@@ -133,7 +170,9 @@ class VictimTable:
     ) -> None:
         """Remove all, then let come back, on rows that may be helped; ``free`` is [resource,
         row]."""
-        pods = _Pods(self._snapshot, rows, priority=self._compiled.shape.priority, names=names)
+        pods = _Pods(
+            self._snapshot, self._lots, rows, priority=self._compiled.shape.priority, names=names
+        )
         counts = np.bincount(pods.at, minlength=len(rows))
         for i in range(len(names)):
             free[i] += np.bincount(pods.at, weights=pods.amounts[i], minlength=len(rows)).astype(
@@ -177,27 +216,30 @@ class _Pods:
     """The pods of lower priority on some rows, by row and importance."""
 
     def __init__(
-        self, snapshot: Snapshot, rows: Int64s, *, priority: int, names: list[str]
+        self, snapshot: Snapshot, lots: Lots, rows: Int64s, *, priority: int, names: list[str]
     ) -> None:
         self._snapshot = snapshot
         self._rows = len(rows)
         on, records = snapshot.records.columns(rows.tolist())
         shapes, which = np.unique(records["shape"], return_inverse=True)
         self._shapes: list[int] = shapes.tolist()
-        priorities = np.array([snapshot.priority_of(n) for n in self._shapes], dtype=np.int64)
+        priorities = np.array([lots.priority_of(n) for n in self._shapes], dtype=np.int64)
+        grouped = np.array([lots.grouped(n) for n in self._shapes], dtype=np.bool_)
         low = np.flatnonzero(priorities[which] < priority)
         at = np.searchsorted(rows, on[low])
         start = records["start"][low].astype(np.int64)
         start[start == 0] = NEVER_STARTED
         self._uids = records["uid"][low]
         uid = self._uids.view(">u8").reshape(-1, 2)
-        order = np.lexsort((uid[:, 1], uid[:, 0], start, -priorities[which[low]], at))
+        alone, order_by = ~grouped[which[low]], -priorities[which[low]]
+        order = np.lexsort((uid[:, 1], uid[:, 0], start, alone, order_by, at))
         self.at: Int64s = at[order]
         """int64[pods]: index into the rows."""
         self._uids = self._uids[order]
         self._which = which[low][order]
         self._start = start[order]
         self._priority = priorities[self._which]
+        self._grouped = grouped[self._which]
         wanted = sorted(set(self._which.tolist()))
         table = np.zeros((len(names), max(len(self._shapes), 1)), dtype=np.int64)
         for index in wanted:
@@ -228,17 +270,18 @@ class _Pods:
         return found
 
     def keys(self, victims: Bools, violating: Bools) -> Int64s:
-        """int64[5, rows]: what the choice between nodes compares; see :class:`VictimTable`."""
-        found = np.zeros((5, self._rows), dtype=np.int64)
+        """int64[KEYS, rows]: what the choice between nodes compares; see :class:`VictimTable`."""
+        found = np.zeros((KEYS, self._rows), dtype=np.int64)
         at, priority = self.at[victims], self._priority[victims]
         found[0] = np.bincount(self.at[victims & violating], minlength=self._rows)
         highest = np.full(self._rows, -_PRIORITY_SHIFT, dtype=np.int64)
         np.maximum.at(highest, at, priority)
         found[1] = highest
-        np.add.at(found[2], at, priority + _PRIORITY_SHIFT)
-        found[3] = np.bincount(at, minlength=self._rows)
+        found[2] = np.bincount(at[self._grouped[victims]], minlength=self._rows)
+        np.add.at(found[3], at, priority + _PRIORITY_SHIFT)
+        found[4] = np.bincount(at, minlength=self._rows)
         first = np.full(self._rows, NEVER_STARTED, dtype=np.int64)
         top = priority == highest[at]
         np.minimum.at(first, at[top], self._start[victims][top])
-        found[4] = -first
+        found[5] = -first
         return found

@@ -1,49 +1,29 @@
 """Who would have to leave one node for a pod, exactly as upstream's SelectVictimsOnNode decides.
 
-All pods of lower priority are taken off in thought; if the pod fits then, they come back one by
-one, those whose budget would be violated first, the most important first among each, as long as the
-pod still fits. Who cannot come back is a victim. Source: kube-scheduler 1.37,
-framework/plugins/defaultpreemption.
+All lots of lower priority (see :mod:`stretto.placement.lots`) are taken off in thought; if the pod
+fits then, they come back one by one, those whose budget would be violated first, the most important
+first among each, as long as the pod still fits. What cannot come back is a victim, whole. Source:
+kube-scheduler 1.37, framework/plugins/defaultpreemption.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from stretto.model.shape import Shape
 from stretto.placement.framework import Code, Filter, Status
+from stretto.placement.lots import Lot, Lots, Victim, pods_of, touching
 from stretto.placement.nominated import Claims, claims_on, rejecting, status_of, that_look
+from stretto.placement.seats import Seats, let_back
 from stretto.snapshot.budgets import BudgetRow
 from stretto.snapshot.columns import Snapshot
-from stretto.snapshot.pod_records import PodRecord, uid_key
 
 NOBODY = Status(Code.UNRESOLVABLE, "", ("No preemption victims found for incoming pod",))
 PROTECTED = Status(
     Code.UNRESOLVABLE, "", ("node(s) whose pods are protected by a disruption budget",)
 )
-NEVER_STARTED = (1 << 32) - 1
-"""A pod without a start time counts as started just now: later than all others."""
 _PRIORITY_SHIFT = 1 << 31
-
-
-class Victim(NamedTuple):
-    """A pod that may have to leave."""
-
-    record: PodRecord
-    shape: Shape
-
-    @property
-    def start_s(self) -> int:
-        """Its start, for comparing."""
-        return self.record.start_s or NEVER_STARTED
-
-    @property
-    def importance(self) -> tuple[int, int, bytes]:
-        """Sorts the most important first: priority, then who runs for longer; then the uid, where
-        upstream leaves the order to chance."""
-        return -self.shape.priority, self.start_s, uid_key(self.record.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,66 +31,81 @@ class Victims:
     """A node on which preemption works."""
 
     row: int
-    pods: tuple[Victim, ...]
+    lots: tuple[Lot, ...]
     """Most important first."""
     violating: frozenset[str]
-    """Uids of those whose leaving violates a budget."""
+    """Uids of pods whose leaving violates a budget."""
 
     @property
-    def rank(self) -> tuple[int, int, int, int, int]:
-        """Smaller is better: upstream's pickOneNodeForPreemption as one key."""
-        highest = self.pods[0].shape.priority
-        first = min(pod.start_s for pod in self.pods if pod.shape.priority == highest)
-        total = sum(pod.shape.priority + _PRIORITY_SHIFT for pod in self.pods)
-        return len(self.violating), highest, total, len(self.pods), -first
+    def pods(self) -> tuple[Victim, ...]:
+        """Lot by lot, the most important first."""
+        return pods_of(self.lots)
+
+    @property
+    def rank(self) -> tuple[int, int, int, int, int, int]:
+        """Smaller is better: upstream's pickOneNodeForPreemption as one key, but that of victims of
+        one priority those are taken that no group misses."""
+        pods = self.pods
+        highest = pods[0].priority
+        first = min(pod.start_s for pod in pods if pod.priority == highest)
+        total = sum(pod.priority + _PRIORITY_SHIFT for pod in pods)
+        groups = sum(lot.group for lot in self.lots)
+        return len(self.violating), highest, groups, total, len(pods), -first
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a question about victims is asked on."""
+
+    snapshot: Snapshot
+    lots: Lots
+    budgets: Sequence[BudgetRow] = ()
+    strict: bool = False
+    """Nobody leaves who would violate a budget, or is under several, as the Eviction API takes no
+    such pods."""
 
 
 def select_victims(
-    filters: Sequence[Filter],
-    shape: Shape,
-    row: int,
-    *,
-    snapshot: Snapshot,
-    budgets: Sequence[BudgetRow],
-    strict: bool = False,
+    filters: Sequence[Filter], shape: Shape, row: int, *, ground: Ground
 ) -> Victims | Status:
-    """The fewest, least important pods whose leaving lets the shape fit on a row; a status if no
-    leaving does. ``strict``: nobody leaves who would violate a budget, or is under several, as the
-    Eviction API takes no such pods."""
-    lower = sorted(_lower(shape, row, snapshot), key=lambda pod: pod.importance)
+    """The fewest, least important lots whose leaving lets the shape fit on a row; a status if no
+    leaving does."""
+    ground.lots.refresh()
+    lower = _lower(shape, row, ground.lots)
     if not lower:
         return NOBODY
-    if strict and budgets:
-        protected = violations(lower, budgets)
-        protected.update(
-            pod.record.uid
-            for pod in lower
-            if sum(budget.covers(pod.shape) for budget in budgets) > 1
-        )
-        if protected:
-            return _select_unprotected(
-                filters, shape, row, snapshot=snapshot, budgets=budgets, protected=protected
-            )
-    return _select(filters, shape, row, lower, snapshot=snapshot, budgets=budgets)
+    if ground.strict and ground.budgets:
+        safe = protected(lower, ground.budgets)
+        if safe:
+            return _select_unprotected(filters, shape, row, lower, ground=ground, safe=safe)
+    return _select(filters, shape, row, lower, ground=ground, budgets=ground.budgets)
+
+
+def protected(lots: Sequence[Lot], budgets: Sequence[BudgetRow]) -> set[str]:
+    """Uids of pods that strict budgets keep, if the lots are to go in this order."""
+    found = violations(pods_of(lots), budgets)
+    for pod in pods_of(lots):
+        if sum(budget.covers(pod.shape) for budget in budgets) > 1:
+            found.add(pod.record.uid)
+    return found
 
 
 def _select_unprotected(
     filters: Sequence[Filter],
     shape: Shape,
     row: int,
+    lower: list[Lot],
     *,
-    snapshot: Snapshot,
-    budgets: Sequence[BudgetRow],
-    protected: Collection[str],
+    ground: Ground,
+    safe: Collection[str],
 ) -> Victims | Status:
     """As :func:`select_victims`, but without those who are protected; says so if it depends on
     them."""
-    everybody = sorted(_lower(shape, row, snapshot), key=lambda pod: pod.importance)
-    free = [pod for pod in everybody if pod.record.uid not in protected]
-    found = _select(filters, shape, row, free, snapshot=snapshot, budgets=())
+    free = [lot for lot in lower if lot.uids.isdisjoint(safe)]
+    found = _select(filters, shape, row, free, ground=ground, budgets=())
     if isinstance(found, Victims):
         return found
-    whole = _select(filters, shape, row, everybody, snapshot=snapshot, budgets=budgets)
+    whole = _select(filters, shape, row, lower, ground=ground, budgets=ground.budgets)
     return PROTECTED if isinstance(whole, Victims) else found
 
 
@@ -118,103 +113,88 @@ def _select(
     filters: Sequence[Filter],
     shape: Shape,
     row: int,
-    lower: list[Victim],
+    lower: list[Lot],
     *,
-    snapshot: Snapshot,
+    ground: Ground,
     budgets: Sequence[BudgetRow],
 ) -> Victims | Status:
+    snapshot = ground.snapshot
     claims = claims_on(shape, row, snapshot=snapshot)
     if claims:
         filters = that_look(filters)
-    absent: list[Victim] = []
+    absent: list[Lot] = []
     try:
-        for pod in lower:
-            snapshot.suppose(pod.shape, row, -1)
-            absent.append(pod)
+        for lot in lower:
+            lot.suppose(snapshot, -1)
+            absent.append(lot)
         if rejecting(filters, row, claims, snapshot=snapshot) is not None:
             status = status_of(filters, row, claims, snapshot=snapshot)
             assert status is not None, "a filter's two forms disagree"
             return status
-        found = _reprieve(
+        return _reprieve(
             filters, lower, row, claims=claims, snapshot=snapshot, budgets=budgets, absent=absent
         )
     finally:
         for each in absent:
-            snapshot.suppose(each.shape, row, 1)
-    return found
+            each.suppose(snapshot, 1)
 
 
 def needed_of(
-    filters: Sequence[Filter],
-    shape: Shape,
-    row: int,
-    uids: Collection[str],
-    *,
-    leaving: Collection[str],
-    snapshot: Snapshot,
-) -> set[str] | None:
-    """Who of these still has to leave a row for the shape to fit, ``leaving`` being on their way
-    out already; None: even without all of them it does not fit."""
-    pods = [pod for pod in _lower(shape, row, snapshot) if pod.record.uid in uids]
-    pods.sort(key=lambda pod: pod.importance)
-    claims = claims_on(shape, row, snapshot=snapshot)
-    if claims:
-        filters = that_look(filters)
-    absent: list[Victim] = []
+    seats: Seats, uids: Mapping[str, int], *, leaving: Collection[str], ground: Ground
+) -> list[Lot] | None:
+    """Which lots of these pods (uid → row) still have to leave for all seats to hold, ``leaving``
+    being on their way out already, and with them their lots; None: even without all of them the
+    seats do not hold."""
+    ground.lots.refresh()
+    lots = touching(ground.lots.on(set(uids.values()), below=seats.priority), uids)
+    lots.sort(key=lambda lot: lot.importance)
+    going = touching(lots, leaving)
+    absent = list(lots)
     try:
-        for pod in pods:
-            snapshot.suppose(pod.shape, row, -1)
-            absent.append(pod)
-        if rejecting(filters, row, claims, snapshot=snapshot) is not None:
+        for lot in lots:
+            lot.suppose(ground.snapshot, -1)
+        if not seats.hold():
             return None
-        for pod in pods:
-            if pod.record.uid in leaving:
-                continue
-            snapshot.suppose(pod.shape, row, 1)
-            if rejecting(filters, row, claims, snapshot=snapshot) is None:
-                absent.remove(pod)
-            else:
-                snapshot.suppose(pod.shape, row, -1)
-        return {pod.record.uid for pod in absent}
+        absent = going + let_back([lot for lot in lots if lot not in going], seats)
+        return sorted(absent, key=lambda lot: lot.importance)
     finally:
-        for pod in absent:
-            snapshot.suppose(pod.shape, row, 1)
+        for lot in absent:
+            lot.suppose(ground.snapshot, 1)
 
 
-def _lower(shape: Shape, row: int, snapshot: Snapshot) -> Iterable[Victim]:
-    if shape.priority <= snapshot.lowest_priority:
-        return
-    for record in snapshot.records.of(row):
-        if snapshot.priority_of(record.shape_id) < shape.priority:
-            yield Victim(record, snapshot.shape(record.shape_id))
+def _lower(shape: Shape, row: int, lots: Lots) -> list[Lot]:
+    """Most important first."""
+    if shape.priority <= lots.lowest_priority():
+        return []
+    return sorted(lots.on((row,), below=shape.priority), key=lambda lot: lot.importance)
 
 
 def _reprieve(
     filters: Sequence[Filter],
-    lower: list[Victim],
+    lower: list[Lot],
     row: int,
     *,
     claims: Claims,
     snapshot: Snapshot,
     budgets: Sequence[BudgetRow],
-    absent: list[Victim],
+    absent: list[Lot],
 ) -> Victims | Status:
-    """Let pods come back (they leave ``absent``); who cannot is a victim."""
-    violating = violations(lower, budgets)
+    """Let lots come back (they leave ``absent``); what cannot is a victim."""
+    violating = violations(pods_of(lower), budgets)
     victims = []
-    for pod in sorted(lower, key=lambda pod: pod.record.uid not in violating):
-        snapshot.suppose(pod.shape, row, 1)
+    for lot in sorted(lower, key=lambda lot: lot.uids.isdisjoint(violating)):
+        lot.suppose(snapshot, 1)
         if rejecting(filters, row, claims, snapshot=snapshot) is None:
-            absent.remove(pod)
+            absent.remove(lot)
         else:
-            snapshot.suppose(pod.shape, row, -1)
-            victims.append(pod)
+            lot.suppose(snapshot, -1)
+            victims.append(lot)
     if not victims:
         reason = f'expected at least one victim pod on node "{snapshot.name[row]}"'
         return Status(Code.ERROR, "", (reason,))
-    victims.sort(key=lambda pod: pod.importance)
-    uids = violating & {pod.record.uid for pod in victims}
-    return Victims(row, tuple(victims), frozenset(uids))
+    victims.sort(key=lambda lot: lot.importance)
+    gone = {uid for lot in victims for uid in lot.uids}
+    return Victims(row, tuple(victims), frozenset(violating & gone))
 
 
 def violations(pods: Iterable[Victim], budgets: Sequence[BudgetRow]) -> set[str]:

@@ -221,17 +221,19 @@ class Snapshot:
         self._note_tentative(row, -count)
         self._shift(usage, row, -count)
 
-    def suppose(self, shape: Shape, row: int, by: int) -> None:
+    def suppose(self, shape: Shape, row: int, by: int, *, noted: bool = False) -> None:
         """Count pods on a row, or off it, for the length of a question; whoever does so undoes it.
 
-        Filters see it, but nothing is noted as changed: kept scores stay what they are. A pod that
-        is being deleted counts as one that is not: upstream's topology spread does not count it,
-        and yet subtracts it when preemption takes it away (podtopologyspread updateWithPod).
+        Filters see it, but it is ``noted`` as changed only for a question that places pods: else
+        kept scores stay what they are. A pod that is being deleted counts as one that is not:
+        upstream's topology spread does not count it, and yet subtracts it when preemption takes it
+        away (podtopologyspread updateWithPod).
         """
         if shape.terminating:
             shape = msgspec.structs.replace(shape, terminating=False)
         self._shift(self._usages.of(shape), row, by)
-        self.changes.take_back()
+        if not noted:
+            self.changes.take_back()
 
     def restore_nomination(self, uid: str) -> None:
         """A pod is nominated as the log says, or not at all."""
@@ -255,6 +257,10 @@ class Snapshot:
     def priority_of(self, shape_id: int) -> int:
         """The priority of a shape of the Binder's log; much cheaper than :meth:`shape`."""
         return self._shapes.priority(shape_id)
+
+    def group_of(self, shape_id: int) -> str:
+        """The pod group of a shape of the Binder's log, '' if none."""
+        return self._shapes.group(shape_id)
 
     def amounts_of(self, shape_id: int) -> dict[str, int]:
         """What a pod of a shape of the Binder's log takes, by column name."""

@@ -7,7 +7,8 @@ same or the Binder says no.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import msgspec
 
@@ -74,6 +75,20 @@ class Nominations:
         if not there:
             del self._on[node]
         self._note(node)
+
+    @contextmanager
+    def lifted(self, uids: Iterable[str]) -> Iterator[None]:
+        """These pods are decided on now, all together: their own nominations are not in the way of
+        each other for the time."""
+        nodes = {uid: node for uid in uids if (node := self._node_of.get(uid)) is not None}
+        shapes = {uid: self._on[node][uid] for uid, node in nodes.items()}
+        for uid in nodes:
+            self.drop(uid)
+        try:
+            yield
+        finally:
+            for uid, node in nodes.items():
+                self.put(uid, node=node, shape=shapes[uid])
 
     def on(self, node: str) -> Mapping[str, Shape]:
         """Uid → shape of the pods nominated to a node."""

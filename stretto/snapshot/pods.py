@@ -176,6 +176,11 @@ class ShapeTable:
         packed = self._packed[shape_id]
         return self._templates[int.from_bytes(packed[:4], "little")].priority
 
+    def group(self, shape_id: int) -> str:
+        """The pod group of a shape, '' if none."""
+        packed = self._packed[shape_id]
+        return self._templates[int.from_bytes(packed[:4], "little")].group
+
     def ids(self) -> list[int]:
         """Every number that is defined."""
         return list(self._packed)

@@ -11,7 +11,7 @@ import pytest
 
 import binder.evictor
 from binder.evictor import Evictor
-from binder.preemptions import Claim, ClaimStage
+from binder.preemption_claims import Claim, ClaimStage
 from stretto.kube.answers import Response
 from stretto.kube.client import KubeClient
 from stretto.model.unit import Cause, OutcomeKind
@@ -95,14 +95,14 @@ async def carry_out(world: Preempting, claim: Claim, client: Answers) -> None:
 
 async def test_what_is_written_names_version_and_uid(world: Preempting) -> None:
     claim, uid = claimed(world, app="db")  # its budget is spent: it is deleted
-    member, version = claim.member, claim.resource_version
+    member, version = claim.seats[0].member, claim.seats[0].resource_version
     client = Answers(SPENT, read=read(uid))
     await carry_out(world, claim, client)
     assert client.asked == []
     assert client.bodies == [
         {
             "metadata": {"uid": member.uid, "resourceVersion": str(version)},
-            "status": {"nominatedNodeName": claim.node_name},
+            "status": {"nominatedNodeName": claim.seats[0].node_name},
         },
         {"preconditions": {"uid": uid}},
     ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 import pytest
 
 from binder.cluster import PodFacts
 from binder.commit import Incoming
-from binder.preemptions import Claim, ClaimStage
+from binder.preemption_claims import Claim, ClaimStage, Seat
 from stretto.model.objects import ObjectMeta
 from stretto.model.selector import RawSelector
 from stretto.model.shape import Shape
@@ -83,24 +85,31 @@ class Preempting(World):
         return self.machine.preemptions.claims[made.uid]
 
     def write_nomination(self, claim: Claim) -> int:
-        """The status that the nominating patch is answered with."""
-        made = self.api.pods.get(claim.member.name)
-        if made is None or made.uid != claim.member.uid:
+        """The statuses that the nominating patches are answered with: the last."""
+        return [self.write_seat(claim, seat) for seat in claim.seats][-1]
+
+    def write_seat(self, claim: Claim, seat: Seat) -> int:
+        """The status that one nominating patch is answered with."""
+        made = self.api.pods.get(seat.member.name)
+        if made is None or made.uid != seat.member.uid:
             self.machine.preemptions.failed(claim, Cause.POD_GONE, "")
             return 404
-        if made.version != claim.resource_version or made.node:
+        if made.version != seat.resource_version or made.node:
             self.machine.preemptions.failed(claim, Cause.POD_CHANGED, "")
             return 409
         self.api.touch(made)
-        self.nominated[made.uid] = claim.node_name
-        self.machine.preemptions.nominated(claim, made.version)
+        self.nominated[made.uid] = seat.node_name
+        self.machine.preemptions.nominated(claim, seat, made.version)
         return 200
 
-    def evict(self, claim: Claim, *, refuse: bool = False) -> list[str]:
+    def evict(
+        self, claim: Claim, *, refuse: bool = False, refuse_uids: Collection[str] = ()
+    ) -> list[str]:
         """One round of evictions: who was asked."""
         victims = self.machine.preemptions.next_victims(claim)
         if victims is None:
-            self.nominated.pop(claim.member.uid, None)
+            for seat in claim.seats:
+                self.nominated.pop(seat.member.uid, None)
             cause = Cause.POD_GONE if claim.withdrawn else Cause.VICTIMS
             self.machine.preemptions.failed(claim, cause, "")
             return []
@@ -108,7 +117,7 @@ class Preempting(World):
             self.machine.preemptions.done(claim)
         asked = []
         for victim in victims:
-            if refuse and not victim.deleted:
+            if (refuse or victim.uid in refuse_uids) and not victim.deleted:
                 continue
             asked.append(victim.uid)
             if self.api.pods.get(victim.name) is not None:

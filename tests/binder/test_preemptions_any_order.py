@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from binder.commit import Incoming
-from binder.preemptions import Claim, ClaimStage
+from binder.preemption_claims import Claim, ClaimStage
 from stretto.model.unit import VerdictKind
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 from tests.binder.test_preemptions import Preempting, pdb, pod
@@ -70,13 +70,13 @@ class AnyOrder(RuleBasedStateMachine):
         for claim in self._claims(ClaimStage.EVICTING)[turn : turn + 1]:
             before = dataclasses.replace(claim)
             for uid in self.world.evict(claim, refuse=refuse):
-                assert self.world.nominated[claim.member.uid] == before.node_name
+                assert self.world.nominated[claim.seats[0].member.uid] == before.seats[0].node_name
                 self._would_fit(claim, uid)
 
     def _would_fit(self, claim: Claim, uid: str) -> None:
         """By plain sums: without the victims, and with all who have a better claim, it fits."""
         cluster = self.world.machine.cluster
-        node_uid = cluster.node_uid_of(claim.node_name)
+        node_uid = cluster.node_uid_of(claim.seats[0].node_name)
         gone = {victim.uid for victim in claim.victims}
         assert uid in gone
         used = sum(
@@ -87,11 +87,11 @@ class AnyOrder(RuleBasedStateMachine):
         used += sum(
             dict(shape.requests)["cpu"]
             for other, (node, shape) in cluster.nominated.items()
-            if node == claim.node_name
-            and other != claim.member.uid
-            and shape.priority >= claim.shape.priority
+            if node == claim.seats[0].node_name
+            and other != claim.seats[0].member.uid
+            and shape.priority >= claim.seats[0].shape.priority
         )
-        assert used + dict(claim.shape.requests)["cpu"] <= 3000
+        assert used + dict(claim.seats[0].shape.requests)["cpu"] <= 3000
 
     @precondition(lambda self: any(pod.node for pod in self.world.api.pods.values()))
     @rule(data=st.data())
@@ -104,8 +104,8 @@ class AnyOrder(RuleBasedStateMachine):
         claims = list(self.world.machine.preemptions.claims.values())
         if claims:
             claim = data.draw(st.sampled_from(claims))
-            self.world.api.pods.pop(claim.member.name, None)
-            self.world.machine.withdraw(claim.member.uid)
+            self.world.api.pods.pop(claim.seats[0].member.name, None)
+            self.world.machine.withdraw(claim.seats[0].member.uid)
 
     @rule(allowed=st.integers(0, 2))
     def the_budget_changes(self, allowed: int) -> None:

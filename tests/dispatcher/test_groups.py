@@ -15,7 +15,7 @@ from stretto.model.groups import (
     GroupCondition,
     GroupRow,
 )
-from stretto.model.unit import Cause, OutcomeKind
+from stretto.model.unit import Cause, Diagnosis, OutcomeKind
 from stretto.placement.events import NODE, Action, ClusterEvent
 from stretto.snapshot.delta import NodeRow
 from tests.dispatcher.brain import Brain, shape
@@ -259,6 +259,7 @@ def test_a_binder_that_forgot_the_members_leads_to_a_new_decision() -> None:
     [
         ({"priority": 7}, "should have the same priority as the pod group's priority"),
         ({"profile": "other"}, "should have the same .spec.schedulerName set"),
+        ({"preemption_policy": "Never"}, "should have the same preemption policy, got"),
     ],
 )
 def test_members_that_disagree_are_told_so(fields: dict[str, object], text: str) -> None:
@@ -273,6 +274,46 @@ def test_a_group_with_a_problem_places_nobody() -> None:
     brain = gang(row=GroupRow(min_count=2000, problem="the group's minimum is above 1024"))
     assert brain.units() == []
     assert message(brain, "m0") == "the group's minimum is above 1024"
+
+
+@pytest.mark.parametrize("settled_first", [True, False])
+def test_a_gang_whose_victims_were_asked_goes_out_again_nominated(settled_first: bool) -> None:
+    """At once: the shard says what it waits for. The lead's outcome comes last."""
+    brain = gang()
+    assert brain.units() == ["m0"]
+    if settled_first:
+        brain.settle("m0")
+    why = Diagnosis("no room", ("NodeResourcesFit",), 1, group="why", found=1)
+    for uid, node in (("m1", "n1"), ("m2", "n2"), ("m0", "n0")):
+        brain.outcome(
+            "m0", OutcomeKind.NOMINATED, members=(uid,), sequence=5, node=node,
+            resource_version=900, diagnosis=why,
+        )  # fmt: skip
+        brain.machine.validate()
+    assert message(brain, "m0") == "no room"
+    assert message(brain, "m1") == f"{GANG_UNSCHEDULABLE}, why"
+    (send,) = brain.dispatch()
+    (unit,) = send.units
+    assert {member.uid for member in unit.members} == {"m0", "m1", "m2"}
+    assert unit.min_sequence >= 5
+    shapes = dict(send.shapes)
+    nodes = {member.uid: shapes[member.shape].nominated_node for member in unit.members}
+    assert nodes == {"m0": "n0", "m1": "n1", "m2": "n2"}
+    brain.unplaceable(unit.unit_id, at=6)
+    brain.machine.validate()
+
+
+def test_nominations_that_cannot_help_are_cleared_for_every_member() -> None:
+    brain = gang(members=0)
+    for number in range(3):
+        waiting = msgspec.structs.replace(shape(number + 1), nominated_node=f"n{number}")
+        brain.pod(f"m{number}", waiting, group=GROUP)
+    assert brain.units() == ["m0"]
+    brain.unplaceable("m0", at=5, clears=True)
+    orders_of = {order.uid: order.condition for order in brain.machine.patches(brain.now)}
+    assert {uid: condition.clear for uid, condition in orders_of.items()} == {
+        "m0": True, "m1": True, "m2": True,
+    }  # fmt: skip
 
 
 def test_a_group_that_is_deleted_in_flight_waits_for_its_object() -> None:

@@ -188,34 +188,34 @@ MUTANTS = (
     # --------------------------------------------------------------------------------- preemption
     Mutant(
         "make others go than were proposed", "binder/preemptions.py",
-        "if not uids <= set(proposal.victims) or not", "if not", (PREEMPTIONS,),
+        "or not uids <= set(proposal.victims) or not", "or not", (PREEMPTIONS,),
     ),
     Mutant(
         "spend a disruption twice", "binder/preemptions.py",
-        "            self._budgets.charge(uid, pod.shape)\n", "", (PREEMPTIONS,),
+        "        self._budgets.charge(uid, pod.shape)\n", "", (PREEMPTIONS,),
     ),
     Mutant(
         "evict before the nomination", "binder/preemptions.py",
-        "if claim.stage is not ClaimStage.EVICTING or claim.withdrawn:", "if claim.withdrawn:",
+        "if claim.stage is not ClaimStage.EVICTING:", "if claim.stage is ClaimStage.OVER:",
         (PREEMPTIONS,),
     ),
     Mutant(
         "evict for a pod that was deleted", "binder/preemptions.py",
-        "if claim.stage is not ClaimStage.EVICTING or claim.withdrawn:",
-        "if claim.stage is not ClaimStage.EVICTING:", (PREEMPTIONS,),
+        "None if claim.withdrawn else self._still_needed(claim)", "self._still_needed(claim)",
+        (PREEMPTIONS,),
     ),
     Mutant(
         "evict who need not go any more", "binder/preemptions.py",
-        "if victim.uid in needed and victim.uid not in", "if victim.uid not in", (PREEMPTIONS,),
+        "return victim.uid in wanted and not", "return not", (PREEMPTIONS,),
     ),
     Mutant(
         "ask a victim for each claim", "binder/preemptions.py",
-        "own = [victim for victim in left if self._wanted(victim.uid) is claim]", "own = left",
+        "own = [v for v in left if v.uid in begun or self._wanted(v.uid) is claim]", "own = left",
         (PREEMPTIONS,),
     ),
     Mutant(
         "nominate whatever the pod's version", "binder/evictor.py",
-        '"metadata": {"uid": member.uid, "resourceVersion": str(claim.resource_version)},',
+        '"metadata": {"uid": member.uid, "resourceVersion": str(seat.resource_version)},',
         '"metadata": {"uid": member.uid},', (EVICTOR,),
     ),
     Mutant(

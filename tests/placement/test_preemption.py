@@ -10,10 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from stretto.model.groups import LEGACY_GROUPS, POD_GROUP, GroupRow, encode_group
 from stretto.model.shape import HostPort, NodeTerm, PodTerm, Requirement, Shape
 from stretto.model.unit import Cause
 from stretto.placement.framework import Code, Status
 from stretto.placement.kernel import Kernel
+from stretto.placement.lots import Lots
 from stretto.placement.preemption import NEVER, TERMINATING, Preemption
 from stretto.placement.profiles import Profiles
 from stretto.placement.victim_table import POSSIBLE, VictimTable, only_fit
@@ -25,6 +27,7 @@ from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomin
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 
 APPS = ("a", "b", "c")
+GROUPS = ("default/one", "default/two", f"default/three{LEGACY_GROUPS}")
 
 
 def pod(cpu: int, *, priority: int = 0, app: str = "a", memory: int = 0, **fields) -> Shape:
@@ -117,6 +120,7 @@ def random_pod(rng: random.Random) -> Shape:
         priority=rng.choice((-5, 0, 10, 20)),
         app=rng.choice(APPS),
         memory=rng.choice((0, 0, 100, 300)),
+        group=rng.choice(("", "", "", *GROUPS)),
     )
 
 
@@ -141,6 +145,10 @@ def stir(world: World, rng: random.Random, bound: dict[str, tuple[Shape, int]]) 
     if rng.random() < 0.4:
         disrupted = tuple(rng.sample(sorted(bound), min(len(bound), rng.randint(0, 2))))
         world.budget(rng.choice(APPS), rng.randint(-1, 3), disrupted=disrupted)
+    if rng.random() < 0.3:
+        row = GroupRow(2, whole=rng.random() < 0.6, priority=rng.choice((None, None, 5, 15)))
+        payload = encode_group(row)
+        world.delta.objects.append(ObjectRow(POD_GROUP, rng.choice(GROUPS), payload=payload))
     if rng.random() < 0.4:
         world.nominate(f"nominee-{rng.randint(0, 3)}", random_pod(rng), f"n{rng.randrange(rows)}")
     elif rng.random() < 0.3:
@@ -167,7 +175,9 @@ def test_the_table_says_of_every_node_what_the_exact_form_says(seed):
             compiled = world.kernel._compiled(shape)
             fit = only_fit(compiled)
             assert fit is not None
-            table = tables.setdefault(shape.digest, VictimTable(compiled, fit, world.snapshot))
+            table = tables.setdefault(
+                shape.digest, VictimTable(compiled, fit, world.snapshot, Lots(world.snapshot))
+            )
             preemption = Preemption(world.snapshot)
             table.refresh(preemption.budgets())
             run = preemption.dry_run(compiled)

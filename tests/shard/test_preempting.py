@@ -7,7 +7,7 @@ import msgspec
 from scheduler_shard.picture import Step
 from scheduler_shard.worker import Shard
 from stretto.model.shape import Shape
-from stretto.model.unit import Cause, Proposal, Verdict, VerdictKind
+from stretto.model.unit import Attempt, Cause, Proposal, Unit, UnitId, Verdict, VerdictKind
 from stretto.rpc.messages import FollowKind, FollowMessage, ToShard, VerdictBatch
 from stretto.snapshot.delta import Delta, ObjectRow
 from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomination
@@ -101,4 +101,42 @@ def test_nobody_of_less_priority_clears_a_nomination() -> None:
     shard = with_victims(1)
     send(shard, "a", what=msgspec.structs.replace(LOW, nominated_node="node-1"))
     (told,) = answers(shard).unplaceable
+    assert told.diagnosis.clears
+
+
+GANG = msgspec.structs.replace(HIGH, group="default/g")
+
+
+def send_gang(shard: Shard, *uids: str) -> None:
+    members = tuple(unit(uid, number=7).members[0] for uid in uids)
+    shard.work(ToShard(shapes=[(7, GANG)], units=[Unit(UnitId(uids[0]), Attempt(1, 1), members)]))
+    shard.decide(now=0.0)
+    shard.validate()
+
+
+def test_a_gang_claims_a_node_for_each_member_in_one_proposal() -> None:
+    shard = with_victims(1, 2)
+    send_gang(shard, "a", "b")
+    (claim,) = proposals(shard)
+    assert sorted(claim.nodes) == [1, 2]
+    assert set(claim.victims) == {"v1", "v2"}
+    assert claim.diagnosis is not None
+    assert claim.diagnosis.group.endswith(
+        "pod group preemption: found a placement for podgroup, preempting 2 victims"
+    )
+    nominations = shard.picture.snapshot.nominations
+    assert {*nominations.on("node-1"), *nominations.on("node-2")} == {"a", "b"}
+    send(shard, "c", number=8, what=HIGH)
+    assert answers(shard).unplaceable == [], "a claim of our own is open"
+    shard.verdicts(verdict(claim, VerdictKind.CONFLICT), now=0.0)
+    assert not nominations
+    shard.validate()
+
+
+def test_nobody_goes_for_a_gang_of_which_one_member_fits_nowhere_even_then() -> None:
+    shard = with_victims(1, 2)
+    send_gang(shard, "a", "b", "c")
+    assert proposals(shard) == []
+    (told,) = answers(shard).unplaceable
+    assert "pod group preemption: minCount" in told.diagnosis.group
     assert told.diagnosis.clears

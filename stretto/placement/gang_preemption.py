@@ -1,0 +1,211 @@
+"""Preemption for a gang: which lots have to leave the cluster so that all of its members fit.
+
+Source: kube-scheduler 1.37, framework/preemption (PodGroupEvaluator), and KEP-5710. All lots of
+less priority are supposed away and the gang is placed; if it does not fit even then, nobody leaves.
+Otherwise lots come back, those first whose budget would be violated, the most important first, as
+long as every member still fits where it was placed. What cannot come back is a victim, whole.
+
+Naively the gang is placed on the empty cluster, so that it may take the places of important lots
+where unimportant ones would do. As the KEP has it, the least *level* is sought first, by halves: a
+level is (guarded by an exhausted budget, priority, of a group), and no lot above it goes. So a gang
+breaks another only if pods of no group do not suffice.
+
+Lots are many and gangs are few: what is supposed away is counted per node and shape, and only the
+lots on the gang's nodes are looked at one by one, unless a filter looks at other nodes.
+
+Messages are upstream's, without the prefix ``pod group preemption:``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.model.groups import GANG_UNSCHEDULABLE
+from stretto.model.shape import Shape
+from stretto.placement.framework import Bools, Int64s
+from stretto.placement.lots import Lot, pods_of
+from stretto.placement.preemption import NEVER, Preemption
+from stretto.placement.seats import Seats, let_back
+from stretto.placement.victims import Ground, protected, violations
+
+ONGOING = "ongoing preemption on nominated nodes"
+NOBODY_LOWER = "No preemption victims found for incoming preemptor"
+GUARDED = "the pods that would have to leave are protected by disruption budgets"
+
+Place = Callable[[], Sequence[int]]
+"""Rows for all members as things are, none of them counted afterwards; empty: they do not fit."""
+Seated = Callable[[Sequence[int]], Seats]
+Level = tuple[bool, int, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class GangDecision:
+    """What preemption can do for a gang."""
+
+    message: str
+    rows: tuple[int, ...] = ()
+    """One a member; empty: preemption does not help."""
+    victims: tuple[str, ...] = ()
+    """Uids of pods that have to leave, most important first; empty with rows: the gang fits as it
+    is, only its members had been tried in another way."""
+    clears: bool = True
+    """Nominations that members have are to be cleared."""
+
+
+class GangPreemption:
+    """One question: whom a gang of these shapes may preempt now. Leaves no trace."""
+
+    def __init__(self, preemption: Preemption, shapes: Sequence[Shape], *, ground: Ground) -> None:
+        self._preemption = preemption
+        self._shapes = shapes
+        self._ground = ground
+        self._snapshot = ground.snapshot
+        self._away: Counter[tuple[int, int]] = Counter()
+        """(row, shape number) → pods that are supposed away."""
+        self._found = _Lower(ground, below=shapes[0].priority)
+
+    def decide(self, place: Place, *, seated: Seated, refused: Callable[[], str]) -> GangDecision:
+        """Where all members can go and who has to leave for that. ``refused``: why the gang was not
+        placed when it was tried last."""
+        if any(shape.preemption_policy == "Never" for shape in self._shapes):
+            return GangDecision(NEVER)
+        if self._ongoing():
+            return GangDecision(ONGOING, clears=False)
+        levels = self._found.levels
+        if not levels:
+            return GangDecision(NOBODY_LOWER)
+        try:
+            rows = self._place_without(len(levels), place)
+            if not rows:
+                return GangDecision(refused())
+            level, rows = self._least(len(levels), rows, place)
+            return self._fewest(level, seated(rows), rows)
+        finally:
+            self._let_go(Counter())
+
+    def _ongoing(self) -> bool:
+        """Victims of an earlier decision have yet to leave."""
+        names = {shape.nominated_node for shape in self._shapes} - {""}
+        rows = (self._snapshot.row_of_name(name) for name in names)
+        priority = self._shapes[0].priority
+        return any(
+            self._preemption.terminating(row, below=priority) for row in rows if row is not None
+        )
+
+    def _least(self, level: int, rows: Sequence[int], place: Place) -> tuple[int, Sequence[int]]:
+        """The least level (as a number of levels) at which the gang fits, and where; it does at
+        ``level``, on ``rows``."""
+        low = 0
+        while level - low > 1:
+            middle = (low + level) // 2
+            found = self._place_without(middle, place)
+            if found:
+                level, rows = middle, found
+            else:
+                low = middle
+        return level, rows
+
+    def _place_without(self, level: int, place: Place) -> Sequence[int]:
+        self._let_go(self._found.up_to(level))
+        return place()
+
+    def _let_go(self, wanted: Counter[tuple[int, int]]) -> None:
+        """Suppose exactly these away."""
+        for (row, number), count in self._away.items():
+            if wanted[row, number] < count:
+                by = count - wanted[row, number]
+                self._snapshot.suppose(self._snapshot.shape(number), row, by, noted=True)
+        for (row, number), count in wanted.items():
+            if self._away[row, number] < count:
+                by = self._away[row, number] - count
+                self._snapshot.suppose(self._snapshot.shape(number), row, by, noted=True)
+        self._away = wanted
+
+    def _fewest(self, level: int, seats: Seats, rows: Sequence[int]) -> GangDecision:
+        """Who of the lots up to a level cannot come back."""
+        self._let_go(Counter())  # members that are supposed away are found nowhere
+        lots = self._found.lots(seats.rows if seats.local else None, level=level)
+        lots.sort(key=lambda lot: lot.importance)
+        self._let_go(Counter((p.row, p.record.shape_id) for p in pods_of(lots)))
+        if not seats.hold():
+            return GangDecision(GANG_UNSCHEDULABLE)
+        violating = violations(pods_of(lots), self._ground.budgets)
+        order = sorted(lots, key=lambda lot: lot.uids.isdisjoint(violating))
+        victims = sorted(self._stay(order, seats), key=lambda lot: lot.importance)
+        if self._ground.strict and protected(victims, self._ground.budgets):
+            return GangDecision(GUARDED)
+        uids = tuple(pod.record.uid for pod in pods_of(victims))
+        text = f"found a placement for podgroup, preempting {len(uids)} victims"
+        return GangDecision(text, tuple(rows), uids, clears=False)
+
+    def _stay(self, order: Sequence[Lot], seats: Seats) -> list[Lot]:
+        """Those that cannot come back; all of them are supposed away before and after."""
+        victims = let_back(order, seats)
+        stayed = {id(lot) for lot in victims}
+        for lot in order:
+            if id(lot) not in stayed:
+                lot.suppose(self._snapshot, -1)
+        return victims
+
+
+class _Lower:
+    """The pods of less priority in the whole cluster, by level."""
+
+    def __init__(self, ground: Ground, *, below: int) -> None:
+        self._ground = ground
+        self._below = below
+        ground.lots.refresh()
+        snapshot = ground.snapshot
+        rows = np.flatnonzero(snapshot.live[: snapshot.rows]).tolist()
+        on, records = snapshot.records.columns(rows)
+        numbers, which = np.unique(records["shape"], return_inverse=True)
+        self._level_of = self._levels_of(numbers.tolist())
+        self.levels = sorted(set(self._level_of.values()))
+        """Distinct levels, the least first."""
+        ranks = np.array([self._rank(number) for number in numbers.tolist()] or [0], dtype=np.int64)
+        self._rows: Int64s = on
+        self._numbers: Int64s = records["shape"].astype(np.int64)
+        self._ranks: Int64s = ranks[which]
+
+    def _rank(self, number: int) -> int:
+        level = self._level_of.get(number)
+        return len(self.levels) if level is None else self.levels.index(level)
+
+    def _levels_of(self, numbers: list[int]) -> dict[int, Level]:
+        """Level by shape number, of those that may go; a group that goes as a whole has one."""
+        lots, snapshot, strict = self._ground.lots, self._ground.snapshot, self._ground.strict
+        lower = [number for number in numbers if lots.priority_of(number) < self._below]
+        guarded = {number for number in lower if self._guarded(snapshot.shape(number))}
+        whole = lots.whole()
+        keys = {key for number in guarded if (key := snapshot.group_of(number)) in whole}
+        found: dict[int, Level] = {}
+        for number in lower:
+            held = number in guarded or snapshot.group_of(number) in keys
+            if not (held and strict):
+                found[number] = held, lots.priority_of(number), lots.grouped(number)
+        return found
+
+    def _guarded(self, shape: Shape) -> bool:
+        over = [budget for budget in self._ground.budgets if budget.covers(shape)]
+        return any(b.allowed <= 0 for b in over) or (self._ground.strict and len(over) > 1)
+
+    def up_to(self, level: int) -> Counter[tuple[int, int]]:
+        """(row, shape number) → pods of the first levels."""
+        chosen: Bools = self._ranks < level
+        rows, numbers = self._rows[chosen].tolist(), self._numbers[chosen].tolist()
+        return Counter(zip(rows, numbers, strict=True))
+
+    def lots(self, rows: set[int] | None, *, level: int) -> list[Lot]:
+        """The lots of the first levels that have pods on some rows; None: on any."""
+        chosen: Bools = self._ranks < level
+        where = set(self._rows[chosen].tolist())
+        found = self._ground.lots.on(where if rows is None else where & rows, below=self._below)
+        allowed = set(self.levels[:level])
+        return [lot for lot in found if self._of_levels(lot, allowed)]
+
+    def _of_levels(self, lot: Lot, allowed: set[Level]) -> bool:
+        return all(self._level_of.get(pod.record.shape_id) in allowed for pod in lot.pods)
