@@ -271,12 +271,9 @@ class Committer:
         return None
 
     def _reserve_in_memory(self, incoming: Incoming, batch: Batch) -> Verdict | None:
-        """Count a unit tentatively; a verdict if that is not possible. The nominations of its own
-        members are not in each other's way."""
+        """Members of a gang leave no room for each other's nominations."""
         members = incoming.proposal.unit.members
-        if len(members) == 1 or not self.cluster.snapshot.nominations:
-            return self._reserve(incoming, batch)
-        with self.cluster.snapshot.nominations.lifted(member.uid for member in members):
+        with self.cluster.snapshot.nominations.lifted(m.uid for m in members[1:] and members):
             return self._reserve(incoming, batch)
 
     def _reserve(self, incoming: Incoming, batch: Batch) -> Verdict | None:
