@@ -145,10 +145,15 @@ class Binding:
         if self.stage is Stage.PREBIND:
             self.stage = Stage.RESERVED
 
-    def prebind_failed(self, text: str) -> None:
+    def moved(self, resource_version: int) -> None:
+        """A write of ours has changed the pod, and the ledger has accepted its new version."""
+        if self.stage is Stage.PREBIND:
+            self.resource_version = resource_version
+
+    def prebind_failed(self, text: str, resource_version: int = 0) -> None:
         """They cannot be, and what was written for it is taken back: it was never sent."""
         if self.stage is Stage.PREBIND:
-            self._free(OutcomeKind.FAILED, Cause.VOLUMES, text)
+            self._free(OutcomeKind.FAILED, Cause.VOLUMES, text, resource_version)
 
     # ----------------------------------------------------------------------------------- sending
     def send(self) -> Action:

@@ -25,6 +25,7 @@ from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError
 from stretto.model.errors import OperatorError
 from stretto.model.objects import Pod, decode_pod
+from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
 from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
@@ -136,10 +137,15 @@ class Executor:
             return binding.read(await self._read(binding))
         if action.kind is ActionKind.FENCE:
             return await self._fence(binding, action.resource_version)
-        accepted = await self._rebase(binding.uid, action.resource_version)
-        if accepted:
-            self._audit.note(AuditRecord("rebased", uid=binding.uid, rv=action.resource_version))
+        accepted = await self.rebase(binding.uid, action.resource_version)
         return binding.rebased(action.resource_version, accepted=accepted)
+
+    async def rebase(self, uid: str, resource_version: int) -> bool:
+        """Have the ledger accept a pod's newer version; False: it holds nothing for the pod."""
+        accepted = await self._rebase(uid, resource_version)
+        if accepted:
+            self._audit.note(AuditRecord("rebased", uid=uid, rv=resource_version))
+        return accepted
 
     # ----------------------------------------------------------------------------------- requests
     async def _post(self, binding: Binding) -> Action:
@@ -229,7 +235,8 @@ class Executor:
             shape = self._maker.shape_of(pod, label_keys=placed.label_keys)
         except OperatorError:
             return False
-        return not pod.gates and shape.digest == placed.digest
+        # Where it is nominated may be of our own making, and changes nothing about where it fits.
+        return not pod.gates and unnominated(shape) == unnominated(placed)
 
     async def _fence(self, binding: Binding, resource_version: int) -> Action:
         member = binding.reservation.member
@@ -258,6 +265,13 @@ class Executor:
         }
         metadata = {"uid": uid, "resourceVersion": str(resource_version)}
         return {"metadata": metadata, "status": {"conditions": [condition]}}
+
+
+def unnominated(shape: Shape) -> bytes:
+    """The digest of a shape without its nomination."""
+    if not shape.nominated_node:
+        return shape.digest
+    return msgspec.structs.replace(shape, nominated_node="").digest
 
 
 class Versioned(msgspec.Struct):

@@ -4,7 +4,10 @@
        │           │
        └───────────┴──► UNDOING ──► (freed)
 
-Writes: a volume's claimRef for a claim that gets an existing one, a claim's selected-node
+Writes: first the pod's own status.nominatedNodeName, so that whoever counts nodes meanwhile (a
+cluster autoscaler) sees where it is going, as kube-scheduler does since 1.35
+(NominatedNodeNameForExpectation); nothing waits for that one, and it is taken back last. Then a
+volume's claimRef for a claim that gets an existing one, a claim's selected-node
 annotation for one that is provisioned. Then the volume controller and the provisioner act, and the
 watch shows it; nobody's bind slot is held meanwhile. It fails when the provisioner gives up (it
 takes the annotation away), when the volume or the claim changes otherwise, or at the deadline; then
@@ -68,6 +71,17 @@ class ClaimWrite(NamedTuple):
     node: str = ""
 
 
+class Nomination(NamedTuple):
+    """The pod's status says where it is going."""
+
+    node: str
+    claim: str = ""
+    volume: str = ""
+
+
+AnyWrite = Write | ClaimWrite | Nomination
+
+
 class Answer(enum.IntEnum):
     """What came of a write or of taking it back."""
 
@@ -82,7 +96,7 @@ class Answer(enum.IntEnum):
 class Step(NamedTuple):
     """What the shell does next for a pod."""
 
-    write: Write | ClaimWrite | None = None
+    write: AnyWrite | None = None
     undo: bool = False
     """Take the write back."""
     delay_s: float = 0.0
@@ -94,16 +108,18 @@ class Prebind:
 
     binding: Binding
     deadline_s: float
-    writes: list[Write | ClaimWrite]
+    writes: list[AnyWrite]
     """Still to be made, the next one last."""
     phase: Phase = Phase.WRITING
-    made: list[Write | ClaimWrite] = field(default_factory=list)
+    made: list[AnyWrite] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
     """Claims whose write the API has shown: only then does its absence mean a loss."""
     tries: int = 0
     failure: str = ""
     withdrawn: bool = False
     """It ends because the dispatcher gave the pod up, which a read has to confirm."""
+    resource_version: int = 0
+    """Of the pod, after the nomination was taken back; 0: not known."""
     stepping: bool = False
     """The shell has a step of it in hand."""
 
@@ -135,12 +151,13 @@ class Prebinds:
         reservation = binding.reservation
         node, plan = reservation.node_name, reservation.volumes
         pairs = (*plan.static, *((claim, "") for claim in plan.provision))
-        writes: list[Write | ClaimWrite] = [
-            Write(claim, self._uid_of(claim), volume, node) for claim, volume in pairs
-        ]
+        nomination = Nomination(node)
+        nominated = reservation.shape.nominated_node == node
+        writes: list[AnyWrite] = [] if nominated else [nomination]
+        writes += [Write(claim, self._uid_of(claim), volume, node) for claim, volume in pairs]
         writes += self._device_writes(reservation)
         phase = Phase.WRITING if writes else Phase.WAITING
-        found = Prebind(binding, deadline_s, writes[::-1], phase)
+        found = Prebind(binding, deadline_s, writes[::-1], phase, [nomination] * nominated)
         self.by_uid[binding.uid] = found
         self.due.append(found)
         self._units.setdefault(reservation.unit_id, set()).add(binding.uid)
@@ -179,7 +196,8 @@ class Prebinds:
         """What came of a step."""
         assert step.write is not None
         prebind.tries += 1
-        again = answer is Answer.AGAIN and prebind.tries < MAX_WRITES
+        nominating = isinstance(step.write, Nomination) and not step.undo
+        again = answer is Answer.AGAIN and prebind.tries < MAX_WRITES and not nominating
         if again and (prebind.phase is Phase.UNDOING) is step.undo:
             return
         prebind.tries = 0
@@ -191,7 +209,7 @@ class Prebinds:
         if prebind.phase is not Phase.WRITING:
             return
         prebind.writes.pop()
-        if answer is not Answer.DONE:
+        if answer is not Answer.DONE and not nominating:
             what = f"volume {step.write.volume}" if step.write.volume else "it"
             self.fail(prebind, f"claim {step.write.claim}: {what} could not be bound")
         elif not prebind.writes:
@@ -212,11 +230,14 @@ class Prebinds:
         if not waits:
             prebind.phase = Phase.READY
         elif now_s >= prebind.deadline_s:
-            names = ", ".join(write.claim for write in (*prebind.made, *prebind.writes))
+            writes = (*prebind.made, *prebind.writes)
+            names = ", ".join(write.claim for write in writes if write.claim)
             self.fail(prebind, f"binding volumes: claims not bound in time: {names}")
 
-    def _state(self, prebind: Prebind, write: Write | ClaimWrite) -> tuple[str, bool]:
+    def _state(self, prebind: Prebind, write: AnyWrite) -> tuple[str, bool]:
         """(why it cannot become bound, whether it is)."""
+        if isinstance(write, Nomination):
+            return "", True
         if isinstance(write, ClaimWrite):
             return self._device_state(prebind, write)
         claim = self._storage.claim(write.claim)

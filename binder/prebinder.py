@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -18,9 +18,10 @@ import msgspec
 from binder.bindings import Binding, Stage
 from binder.commit import Reservation
 from binder.device_writer import DeviceWriter
+from binder.executor import version_of
 from binder.machine import Machine
-from binder.prebind import Answer, ClaimWrite, Phase, Prebind, Step, Write
-from stretto.kube.client import MERGE, KubeClient, path_part
+from binder.prebind import Answer, ClaimWrite, Nomination, Phase, Prebind, Step, Write
+from stretto.kube.client import MERGE, KubeClient, path_part, pod_path
 from stretto.kube.errors import KubeError
 from stretto.model.unit import Release
 from stretto.model.volumes import (
@@ -63,6 +64,7 @@ class PreBinder:
         changed: Callable[[], None],
         bind: Callable[[Binding], None],
         resolve: Callable[[Binding], None],
+        rebase: Callable[[str, int], Awaitable[bool]],
         timeout_s: Callable[[Reservation], float],
     ) -> None:
         self._machine = machine
@@ -71,6 +73,7 @@ class PreBinder:
         self._changed = changed
         self._bind = bind
         self._resolve = resolve
+        self._rebase = rebase
         self._timeout_s = timeout_s
         self._devices = DeviceWriter(machine, client, may_act=may_act)
         self._slots = asyncio.Semaphore(WRITES_IN_FLIGHT)
@@ -152,7 +155,8 @@ class PreBinder:
             self._resolve(binding)
             return
         logger.info("pod %s: %s", binding.uid, prebind.failure)
-        binding.prebind_failed(prebind.failure)
+        self._machine.cluster.denominate(binding.uid)
+        binding.prebind_failed(prebind.failure, prebind.resource_version)
         self._machine.stepped(binding)
         self._changed()
 
@@ -177,18 +181,20 @@ class PreBinder:
             async with self._slots:
                 if not self._may_act():
                     return  # the next tick asks again
-                answer = await self._answer(prebind.binding, step)
+                answer = await self._answer(prebind, step)
         finally:
             prebind.stepping = False
         self._machine.prebinds.answered(prebind, step, answer)
         self._machine.prebinds.due.append(prebind)
         self._wake.set()
 
-    async def _answer(self, binding: Binding, step: Step) -> Answer:
-        write = step.write
+    async def _answer(self, prebind: Prebind, step: Step) -> Answer:
+        write, binding = step.write, prebind.binding
         assert write is not None
         if isinstance(write, ClaimWrite):
             return await self._device_answer(binding, write, undo=step.undo)
+        if isinstance(write, Nomination):
+            return await self._nomination_answer(prebind, write, undo=step.undo)
         if step.undo and self._machine.cluster.storage.held_by_others(binding.uid, write.claim):
             return Answer.DONE
         try:
@@ -207,6 +213,40 @@ class PreBinder:
         except KubeError as error:
             logger.warning("claim %s: %s", write.claim, error)
             return Answer.AGAIN
+
+    # ------------------------------------------------------------------------------------ the pod
+    async def _nomination_answer(
+        self, prebind: Prebind, write: Nomination, *, undo: bool
+    ) -> Answer:
+        binding = prebind.binding
+        try:
+            return await (self._denominate(prebind) if undo else self._nominate(binding, write))
+        except KubeError as error:
+            logger.warning("nomination of pod %s: %s", binding.uid, error)
+            return Answer.AGAIN
+
+    async def _nominate(self, binding: Binding, write: Nomination) -> Answer:
+        """The pod says where it is going. Its bind then needs the version that this makes."""
+        uid, member = binding.uid, binding.reservation.member
+        metadata = {"uid": uid, "resourceVersion": str(binding.resource_version)}
+        patch = {"metadata": metadata, "status": {"nominatedNodeName": write.node}}
+        answer = await self._client.patch_pod_status(member.namespace, member.name, patch)
+        if not answer.ok:
+            return Answer.AGAIN
+        made = version_of(answer.body)
+        if made and await self._rebase(uid, made):
+            binding.moved(made)
+        return Answer.DONE
+
+    async def _denominate(self, prebind: Prebind) -> Answer:
+        """It says so no longer. Without a version: what else changed the pod does not matter."""
+        member = prebind.binding.reservation.member
+        patch = {"metadata": {"uid": member.uid}, "status": {"nominatedNodeName": None}}
+        path = pod_path(member.namespace, member.name) + "/status"
+        answer = await self._client.patch(path, patch)
+        if answer.ok:
+            prebind.resource_version = version_of(answer.body)
+        return Answer.DONE if answer.ok or answer.status in (404, 422) else Answer.AGAIN
 
     # ------------------------------------------------------------------------------------- claims
     async def _select(self, write: Write, *, undo: bool) -> Answer:

@@ -251,6 +251,7 @@ class BinderProcess:
             changed=commits.changed,
             bind=executor.put,
             resolve=lambda binding: executor.put(binding, binding.withdraw()),
+            rebase=executor.rebase,
             timeout_s=lambda reservation: limit_s(reservation, machine.kernel),
         )
 

@@ -180,6 +180,7 @@ class Rig:
             changed=self.commits.changed,
             bind=self.executor.put,
             resolve=lambda binding: self.executor.put(binding, binding.withdraw()),
+            rebase=self.executor.rebase,
             timeout_s=lambda _profile: self.prebind_timeout_s,
         )
         self.watches = Watches(
