@@ -267,7 +267,6 @@ async def test_a_deployments_security_is_in_force_and_tells_no_secret(
         told.update(said(stack))
         for name in ("binder", "dispatcher", "shard-1", "shard-2"):
             assert told[f"{name}.log"].count("\n") > 3, "it says something"
-            assert "--tls-key" in told[f"command of {name}"]
             assert "is for a certificate" not in told[f"{name}.log"]
         with pytest.raises(AssertionError, match="shows a secret"):
             without_secrets("a test", f"x {PASSWORD} y", deployment.secrets)
