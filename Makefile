@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: simulate help install check format test proto golden differential model reliability mutants races bench demo lock clean
+.PHONY: simulate matrix help install check format test proto golden differential model reliability mutants races bench demo lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ simulate: install ## all roles in virtual time with faults: make simulate [RUNS=
 
 races: install ## the last of everything at four shards, one winner each: ROUNDS=10000 [ARGS="--seed 1"]
 	$(BIN)/python -m tests.races --rounds $(or $(ROUNDS),10000) $(ARGS)
+
+matrix: install ## the fault matrix on real processes: make matrix [ROWS="1 4 35"] [SEEDS=20] [ARGS="--first 1 --keep"]
+	$(BIN)/python -m tests.matrix --rows "$(ROWS)" --seeds $(or $(SEEDS),1) $(ARGS)
 
 model: install ## explore the reserve-bind-recover protocol and its broken variants
 	$(BIN)/python -m tests.protocol

@@ -15,6 +15,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import random
 import signal
 import socket
 import time
@@ -26,6 +27,8 @@ from stretto.model.errors import OperatorError
 
 logger = logging.getLogger(__name__)
 
+PORTS = (10_240, 32_768)
+"""Linux gives outgoing connections ports from 32768 on."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -33,12 +36,25 @@ class RoleError(OperatorError):
     """A child ended before it was ready, or would not get ready in time."""
 
 
+_given: set[int] = set()
+"""Ports that :func:`free_port` gave away; their users may not listen yet."""
+
+
 def free_port() -> int:
-    """A TCP port on loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """A TCP port on loopback that was free a moment ago, below those that the kernel gives to
+    outgoing connections: one of these could take it before its user listens."""
+    for _ in range(100):
+        port = random.randrange(*PORTS)
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
         return port
+    raise RoleError(f"no free port from {PORTS[0]} to {PORTS[1]} on 127.0.0.1")
 
 
 class RestartPause:

@@ -67,6 +67,7 @@ class StackSettings:
     """The test makes the API server forget its past, so that its history has a gap and the rules
     can be held against what is known only."""
     ports: Ports = dataclasses.field(default_factory=Ports)
+    standby_ports: Ports = dataclasses.field(default_factory=Ports)
     binder_address: str = ""
     """Where dispatcher and shards dial the Binder, if not at its own port: a proxy."""
     flags: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
@@ -107,6 +108,21 @@ class Stack:
         (self.folder / OWNER).write_text(await self._owner(client))
         recorder = Recorder(client, self.folder / API_LOG)
         self.recorder = await self._recording.enter_async_context(recorder)
+        self.supervisor = self.make_supervisor()
+        try:
+            await self.supervisor.start()
+            await self.supervisor.wait_ready(timeout_s=READY_S)
+        except BaseException:
+            await self._stop(failed=True)
+            raise
+        return self
+
+    def make_supervisor(self) -> Supervisor:
+        """What keeps the roles running."""
+        return Supervisor(self.make_roles(), stop_grace_s=8.0)
+
+    def make_roles(self) -> list[Role]:
+        """The roles with their flags."""
         roles = roles_of(self.run, redis_url=self.server.url, ports=self.ports)
         own: dict[str, pathlib.Path | None] = {
             "binder": self.settings.binder_kubeconfig,
@@ -128,14 +144,7 @@ class Stack:
             role.arguments += self.settings.flags.get(kind.partition("-")[0], ())
             if kind == "binder" and self.settings.ledger_login is not None:
                 role.arguments += self.settings.ledger_login(self.server.url)
-        self.supervisor = Supervisor(roles, stop_grace_s=8.0)
-        try:
-            await self.supervisor.start()
-            await self.supervisor.wait_ready(timeout_s=READY_S)
-        except BaseException:
-            await self._stop(failed=True)
-            raise
-        return self
+        return roles
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """After a test that has not failed the whole history is held against the invariants."""
@@ -159,7 +168,7 @@ class Stack:
 
     def _with_standbys(self, roles: list[Role]) -> list[Role]:
         """The same roles, and another of the two that have a leader; all know all addresses."""
-        own, other = self.ports, Ports()
+        own, other = self.ports, self.settings.standby_ports
         peers = [
             f"--binder=127.0.0.1:{own.binder},127.0.0.1:{other.binder}",
             f"--dispatcher=127.0.0.1:{own.dispatcher},127.0.0.1:{other.dispatcher}",

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from stretto.cli.supervisor import signal_process
 from tests.e2e.api import Api, Oracle
 from tests.e2e.stack import LEASE_FLAGS, Stack, StackSettings, until
 
@@ -38,7 +37,7 @@ async def gone(stack: Stack, name: str, how: str) -> None:
     process = role.process
     assert process is not None
     role.stopping = how == "stopped"
-    signal_process(process, signal.SIGTERM if how == "stopped" else signal.SIGKILL)
+    process.send_signal(signal.SIGTERM if how == "stopped" else signal.SIGKILL)
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])

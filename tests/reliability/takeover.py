@@ -9,7 +9,6 @@ import signal
 import tempfile
 import time
 
-from stretto.cli.supervisor import signal_process
 from tests.e2e import stack as stacks
 from tests.e2e.api import Api
 from tests.e2e.stack import Stack, StackSettings, until
@@ -65,7 +64,7 @@ async def once(
         leader = stack.supervisor.roles[await stack.leader(role)]
         assert leader.process is not None
         leader.stopping = True  # it is not started again: the standby is all there is
-        signal_process(leader.process, how)
+        leader.process.send_signal(how)
         began = time.monotonic()
         await api.create_pod("after")
         await until(lambda: bound(2), timeout_s=60, what="a bind by the standby")

@@ -1,0 +1,53 @@
+"""The rows are whole, and what makes a run count is what the reference says."""
+
+from __future__ import annotations
+
+import pathlib
+import tomllib
+
+import setuptools
+
+import tests.matrix.rows
+from tests.matrix.play import A_FIELD, plan
+from tests.matrix.row import ROWS, Result, judged
+
+ROOT = pathlib.Path(__file__).parents[2]
+assert tests.matrix.rows.__doc__
+
+
+def test_there_are_49_rows_and_each_is_played_or_says_why_not() -> None:
+    assert sorted(ROWS) == list(range(1, 50))
+    assert all(row.fault and row.expected for row in ROWS.values())
+
+
+def test_a_plan_plays_every_row_once_and_those_that_need_it_alone() -> None:
+    groups = plan(ROWS, seed=3)
+    played = [row.number for group in groups for row in group]
+    assert sorted(played) == sorted(n for n, row in ROWS.items() if row.scenario)
+    for group in groups:
+        assert len(group) <= A_FIELD
+        assert len({row.real for row in group}) == 1
+        assert len(group) == 1 or not any(row.alone for row in group)
+    assert plan(ROWS, seed=3) == groups
+    assert plan(ROWS, seed=4) != groups
+
+
+def test_a_run_counts_only_if_its_fault_fired_and_load_was_on() -> None:
+    fired = {"SIGKILL binder": 1}
+    assert judged(error="", proof=fired, binds=200, gaps=[])[0] is Result.PASSED
+    assert judged(error="", proof={"SIGKILL": 0}, binds=200, gaps=[])[0] is Result.INCONCLUSIVE
+    assert judged(error="", proof=fired, binds=199, gaps=[])[0] is Result.INCONCLUSIVE
+    assert judged(error="", proof=fired, binds=200, gaps=["cut"])[0] is Result.INCONCLUSIVE
+    assert judged(error="I2 …", proof={}, binds=0, gaps=["cut"])[0] is Result.FAILED
+
+
+def test_no_release_has_a_failpoint() -> None:
+    """They live in the tests, which no package includes, and the product does not know them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    packages = setuptools.find_namespace_packages(str(ROOT), include=wanted)
+    assert packages
+    assert not [name for name in packages if name.startswith("tests")]
+    for package in packages:
+        for source in (ROOT / package.replace(".", "/")).glob("*.py"):
+            assert "failpoint" not in source.read_text().lower(), source
