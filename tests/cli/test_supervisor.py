@@ -71,3 +71,9 @@ async def test_a_role_that_cannot_start_is_not_started_again(tmp_path: pathlib.P
     text = (tmp_path / "simulator.log").read_text()
     assert "99999" in text
     assert "Traceback" not in text
+
+
+def test_free_ports_differ_and_are_none_that_an_outgoing_connection_gets() -> None:
+    ports = [free_port() for _ in range(50)]
+    assert len(set(ports)) == 50
+    assert all(10_240 <= port < 32_768 for port in ports)
