@@ -222,7 +222,7 @@ class Cluster:
         """A pod is on a node; False if it was there with this shape already."""
         self.read_labels(shape.reads)
         stored, known = self._stored(uid, shape)
-        shape_id = self._shape_id(stored)
+        shape_id = self.number_of(stored)
         row = self.pods.get(uid)
         if row is not None:
             if row.shape_id == shape_id and row.node_uid == node_uid:
@@ -330,7 +330,7 @@ class Cluster:
     def _show_nomination(self, uid: str) -> None:
         if uid in self.nominated and not self.knows(uid):
             node, shape = self.nominated[uid]
-            row = NominationRow(node, self._shape_id(shape))
+            row = NominationRow(node, self.number_of(shape))
             self.object_seen(NOMINATION, uid, encode_nomination(row))
 
     def bound_to(self, uid: str, *, shape: Shape, node_name: str) -> bool:
@@ -368,7 +368,8 @@ class Cluster:
             if not waiting:
                 del self._waiting[name]
 
-    def _shape_id(self, shape: Shape) -> int:
+    def number_of(self, shape: Shape) -> int:
+        """The number of a shape in the log, defined there if need be."""
         known = self._shape_ids.get(shape.digest)
         if known is None:
             known = self._shape_ids[shape.digest] = len(self._shape_ids) + 1

@@ -21,9 +21,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from binder.charges import ATTACHMENTS, VOLUME, Charges
+from binder.causes import CAUSE_TEXTS, FOR_ROOM, GONE_CAUSES, LEDGER_CAUSES
+from binder.charges import Charges
 from binder.cluster import Cluster, PodFacts
 from binder.preemptions import Preemptions
+from binder.stakes import Stakes
 from stretto.ledger.types import (
     Charge,
     LedgerMember,
@@ -49,6 +51,7 @@ from stretto.placement.devices.plan import NO_DEVICES, DevicePlan
 from stretto.placement.gang import Topologies
 from stretto.placement.kernel import Kernel, UnknownProfileError
 from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan
+from stretto.snapshot.stakes import stake_key
 
 
 def lines_of(shape: Shape, *, met: tuple[str, ...] = ()) -> Lines:
@@ -141,38 +144,11 @@ class Settled:
     """Accounts to audit."""
 
 
-LEDGER_CAUSES = {
-    ReserveKind.NO_FIT: Cause.LEDGER,
-    ReserveKind.ACCOUNT_MISSING: Cause.NONE,  # as GONE_CAUSES says
-    ReserveKind.FLAGGED: Cause.FROZEN,
-}
-GONE_CAUSES = {"node": Cause.NODE_GONE, VOLUME: Cause.VOLUMES, ATTACHMENTS: Cause.VOLUMES}
-"""Kind of account → what it means that it is gone."""
-
-
 OUTCOMES = {
     VerdictKind.CONFLICT: OutcomeKind.CONFLICT,
     VerdictKind.GONE: OutcomeKind.GONE,
     VerdictKind.REFUSED: OutcomeKind.REFUSED,
 }
-CAUSE_TEXTS = {
-    Cause.CAPACITY: "another commit took the room",
-    Cause.NODE_GONE: "the node was deleted",
-    Cause.NODE_CHANGED: "the node's labels, taints, cordon or ports no longer admit the pod",
-    Cause.LABEL_KEYS: "a new selector reads labels that the decision did not know of",
-    Cause.LEDGER: "the ledger refused what memory allowed; the node is being audited",
-    Cause.FROZEN: "the node is being audited",
-    Cause.EPOCH: "it was decided on the log of an earlier binder",
-    Cause.STALE: "the ledger gave no answer",
-    Cause.POD_GONE: "the pod is gone, or bound by somebody else",
-    Cause.VOLUMES: "another commit took the volume, or the pod's claims have changed",
-    Cause.DEVICES: "another commit took the devices, or the pod's claims to them have changed",
-    Cause.SPREAD: "another commit took the last place that topology spread allows there",
-    Cause.AFFINITY: "pods have come or gone there; affinity no longer admits the pod",
-    Cause.VICTIMS: "preemption would need other victims by now, or none",
-    Cause.INVALID: "no profile of this binder serves its schedulerName",
-}
-"""What a verdict was lost to, for people."""
 
 
 class Committer:
@@ -190,6 +166,7 @@ class Committer:
         self.preemptions = preemptions
         self.charges = Charges(cluster.snapshot, cluster.storage, kernel)
         """What reserved pods hold beside room."""
+        self.stakes = Stakes(cluster, kernel)
         self.dispatcher_epoch = 0
         self.withdrawn: dict[str, None] = {}
         """Uids that the dispatcher has withdrawn, the newest last; bounded."""
@@ -212,7 +189,7 @@ class Committer:
             if verdict is None and incoming.proposal.victims:
                 verdict = self._verdict(incoming, *self.preemptions.judge(incoming))
             elif verdict is None:
-                verdict = self._reserve_in_memory(incoming, batch)
+                verdict = self._reserve_beside_stakes(incoming, batch)
             if verdict is not None:
                 batch.verdicts.append((incoming.stream, verdict))
             else:
@@ -270,6 +247,14 @@ class Committer:
                 return self._verdict(incoming, kind, Cause.NODE_CHANGED)
         return None
 
+    def _reserve_beside_stakes(self, incoming: Incoming, batch: Batch) -> Verdict | None:
+        """Nothing is kept from a unit by its own stake."""
+        stakes = self.cluster.snapshot.stakes
+        if not stakes:
+            return self._reserve_in_memory(incoming, batch)
+        with stakes.lifted(stake_key(incoming.proposal.unit.unit_id, incoming.shapes[0])):
+            return self._reserve_in_memory(incoming, batch)
+
     def _reserve_in_memory(self, incoming: Incoming, batch: Batch) -> Verdict | None:
         """Members of a gang leave no room for each other's nominations."""
         members = incoming.proposal.unit.members
@@ -309,6 +294,8 @@ class Committer:
             kind = VerdictKind.REFUSED if cause is Cause.INVALID else VerdictKind.CONFLICT
             if kind is VerdictKind.REFUSED:
                 self._details[proposal.unit.unit_id] = "an own plugin fails at the binder"
+            elif proposal.unit.stake and cause in FOR_ROOM and self.stakes.ask(incoming, nodes):
+                cause = Cause.STAKED
             return self._verdict(incoming, kind, cause)
         batch.tentative.append(Tentative(incoming, nodes, rows, volumes, devices, charges))
         batch.units.append(self._ledger_unit(incoming, rows, devices, charges))
@@ -424,6 +411,7 @@ class Committer:
                 return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
         self.charges.hold_all(unit.members, tentative.charges)
+        self.stakes.used(incoming)
         for member, shape, node_uid, volumes, devices in zip(
             unit.members, incoming.shapes, uids, tentative.volumes, tentative.devices, strict=True
         ):
@@ -494,5 +482,6 @@ class Committer:
     def withdraw(self, uid: str, *, keep: int = 65_536) -> None:
         """The dispatcher says that a pod is gone or no longer ours."""
         self.withdrawn[uid] = None
+        self.stakes.gone(uid)
         while len(self.withdrawn) > keep:
             del self.withdrawn[next(iter(self.withdrawn))]

@@ -458,6 +458,7 @@ class Machine:
         self.cluster.storage.validate(self.open)
         self.cluster.devices.validate(self.open)
         self.preemptions.validate()
+        self.committer.stakes.validate()
         self.committer.charges.validate(self.open)
         for uid in self.cluster.facts:
             assert self.cluster.knows(uid) or uid in self.bindings, f"{uid} is not forgotten"

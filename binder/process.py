@@ -309,6 +309,7 @@ class BinderProcess:
             if next(beats) % int(DOUBT_S / METRICS_EVERY_S) == 0:
                 for binding in parts.machine.doubtful():
                     parts.executor.put(binding, binding.doubt())
+            parts.machine.committer.stakes.tick(asyncio.get_running_loop().time())
             parts.commits.changed()  # a commit that waits for the watches looks again
             await asyncio.sleep(METRICS_EVERY_S)
 
@@ -316,6 +317,7 @@ class BinderProcess:
         metrics = self._metrics
         metrics.resolving.set(sum(binding.resolving for binding in machine.open.values()))
         metrics.sequence.set(machine.cluster.sequence)
+        metrics.show_stakes(machine.committer.stakes.counts, machine.committer.stakes.kept_nodes)
         metrics.frozen_nodes.set(sum(node.frozen for node in machine.cluster.nodes.values()))
         metrics.cache_size.labels("nodes").set(len(machine.cluster.nodes))
         metrics.cache_size.labels("pods").set(len(machine.cluster.pods))

@@ -77,15 +77,14 @@ class Assignment:
         """Older streams of the same shard; only one can be alive."""
         return [s.stream for s in self.shards.values() if s.name == shard.name and s is not shard]
 
-    def ready(self) -> ShardRecord | None:
-        """The shard to serve next: the one that holds least of those that can take something."""
-        best = None
-        for shard in self.shards.values():
-            if shard.credits <= 0 or shard.draining:
-                continue
-            if best is None or len(shard.held) < len(best.held):
-                best = shard
-        return best
+    def ready(self) -> list[ShardRecord]:
+        """The shards that can take something, those that hold least first."""
+        able = [s for s in self.shards.values() if s.credits > 0 and not s.draining]
+        return sorted(able, key=lambda shard: len(shard.held)) if len(able) > 1 else able
+
+    def deciding(self) -> list[str]:
+        """Names of the shards that decide: one without credits that holds nothing does not."""
+        return [s.name for s in self.shards.values() if not s.draining and (s.credits or s.held)]
 
     def assign(
         self,

@@ -24,6 +24,7 @@ from stretto.snapshot.kins import KinTable
 from stretto.snapshot.nominations import NOMINATION, decode_nomination
 from stretto.snapshot.pods import ShapeTable
 from stretto.snapshot.resources import ResourceTable
+from stretto.snapshot.stakes import STAKE, Seat, StakeRow, decode_stake
 
 Row = TypeVar("Row")
 _QUIET = frozenset({API_SERVED, BUDGET, LABEL_KEYS})
@@ -47,6 +48,8 @@ class EventSource:
         self._groups: dict[str, GroupRow] = {}
         self._touched: set[str] = set()
         """Groups whose object or count changed since they were taken."""
+        self.stakes: dict[str, StakeRow] = {}
+        """By key."""
         self.legacy_groups = False
         """Whether the API server serves scheduler-plugins' groups."""
 
@@ -94,6 +97,8 @@ class EventSource:
                 self._group_object(item)
             if item.kind == NOMINATION:
                 yield from self._nomination_events(item, placed=delta.pod_uid)
+            elif item.kind == STAKE:
+                yield from self._stake_events(item)
             elif item.kind not in _QUIET:
                 yield self._object_event(item)
 
@@ -157,6 +162,17 @@ class EventSource:
             self._nominated[item.key] = decoded(item, decode_nomination).shape_id
         if before is not None and item.key not in placed:
             yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(before))
+
+    def _stake_events(self, item: ObjectRow) -> Iterator[ClusterEvent]:
+        """Seats of a stake that end leave room as pods that are deleted do."""
+        before = self.stakes.pop(item.key, None)
+        after: tuple[Seat, ...] = ()
+        if not item.removed:
+            self.stakes[item.key] = row = decoded(item, decode_stake)
+            after = row.seats
+        ended = {seat.shape_id for seat in before.seats if seat not in after} if before else set()
+        for shape in sorted(ended):
+            yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(shape))
 
     def _pod_update(self, old: int, new: int) -> Iterator[ClusterEvent]:
         before, after = self._shape(old), self._shape(new)

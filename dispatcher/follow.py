@@ -72,6 +72,7 @@ class FollowClient:
             self._source.learn(delta)
         if message.kind is FollowKind.FULL_CHUNK:
             return
+        machine.ladder.stakes = self._source.stakes
         version = Version(delta.epoch, delta.sequence)
         machine.label_keys(self._label_keys, now)
         if message.kind is FollowKind.FULL_END:

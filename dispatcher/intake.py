@@ -80,8 +80,8 @@ class Intake:
         self.drop(record, withdraw=leaving is True)
 
     def drop(self, record: PodRecord, *, withdraw: bool) -> None:
-        """Forget a pod; whoever works on it is told if ``withdraw``."""
-        if withdraw and record.place in WITH_OTHERS:
+        """Forget a pod; whoever works on it, or keeps room for it, is told if ``withdraw``."""
+        if withdraw and (record.place in WITH_OTHERS or record.asked_s >= 0):
             self.withdrawals.append(record.uid)
         self._groups.leave(record)
         self._queue.discard(record)

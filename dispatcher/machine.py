@@ -24,6 +24,7 @@ from dispatcher.conditions import ConditionLane, LaneLimits, PatchOrder
 from dispatcher.group_conditions import GroupOrder
 from dispatcher.groups import Groups
 from dispatcher.intake import Intake
+from dispatcher.ladder import Ladder, LadderLimits
 from dispatcher.outcomes import OutcomeLimits, Outcomes
 from dispatcher.patching import PatchResult
 from dispatcher.pods import Condition, Place, PodRecord, PodSeen, PodTable, State
@@ -47,6 +48,7 @@ class MachineLimits:
     ask_after_s: float = 10.0
     """A pod that is with the Binder for longer without a word is asked about."""
     asks_a_tick: int = 64
+    ladder: LadderLimits = field(default_factory=LadderLimits)
     tidy_s: float = 60.0
     """How often a standby drops what only a leader uses up."""
 
@@ -106,6 +108,7 @@ class Machine:
             groups=self.groups,
             statistics=self.statistics,
         )
+        self.ladder = Ladder(shapes=self.shapes, limits=limits.ladder)
         self.shards = ShardSide(
             pods=self.pods,
             shapes=self.shapes,
@@ -116,6 +119,7 @@ class Machine:
             backoff=self.limits.queue,
             statistics=self.statistics,
             note=note,
+            ladder=self.ladder,
         )
         self.epoch = 0
         self.acknowledged = (0, 0)
@@ -366,6 +370,9 @@ class Machine:
         if not self.open() and now - self._tidied_at >= self.limits.tidy_s:
             self._tidied_at = now
             self._tidy(now)
+        for record in self.ladder.scan(now) if self.open() else ():
+            record.wants_stake = True
+            self.queue.urge(record)
         for record, why in self.audit.lost(now):
             self.statistics.drift += 1
             self._note(record.uid, "audit", f"{why}; it begins anew")

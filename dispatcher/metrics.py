@@ -16,6 +16,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from dispatcher.contention import PartitionMode
 from dispatcher.machine import Machine
 from dispatcher.pods import State
 from stretto.kube.client import KubeClient
@@ -59,6 +60,7 @@ class DispatcherCollector(Collector):
         yield from self._queues()
         yield from self._attempts()
         yield from self._durations()
+        yield from self._ladder()
         yield from self._shards()
         yield from self._api()
         statistics = self._machine.statistics
@@ -155,6 +157,33 @@ class DispatcherCollector(Collector):
         )
         yield _labelled(
             "stretto_condition_patches", "Condition patches.", "result", statistics.patches
+        )
+
+    def _ladder(self) -> Iterator[Metric]:
+        ladder = self._machine.ladder
+        yield CounterMetricFamily(
+            "stretto_dispatcher_stake_requests",
+            "Attempts of starved units that asked for room to be kept.",
+            value=ladder.asked,
+        )
+        modes = dict.fromkeys(PartitionMode, 0)
+        moved = 0
+        for shape in list(self._machine.shapes.by_number.values()):
+            if shape.contention is not None:
+                modes[shape.contention.mode] += 1
+                moved += shape.contention.ups
+        family = GaugeMetricFamily(
+            "stretto_dispatcher_contended_shapes",
+            "Shapes that lost proposals to other commits, by the mode in which shards share nodes.",
+            labels=["mode"],
+        )
+        for mode, count in modes.items():
+            family.add_metric([mode.name.lower()], count)
+        yield family
+        yield GaugeMetricFamily(
+            "stretto_dispatcher_mode_moves",
+            "Moves up of the modes of the shapes that are known now.",
+            value=moved,
         )
 
     def _durations(self) -> Iterator[Metric]:

@@ -15,8 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dispatcher.conditions import ConditionLane
+from dispatcher.contention import RACES, Contention, ContentionLimits
 from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
 from dispatcher.queue import Queue, QueueLimits
+from dispatcher.shapes import ShapeRecord
 from dispatcher.statistics import Statistics
 from stretto.model.unit import Cause, Outcome, OutcomeKind, Version
 
@@ -97,6 +99,8 @@ class Outcomes:
             attempt_seconds=now - (record.dispatched_at or now),
             profile=record.profile,
         )
+        if record.shape.contention is not None:
+            record.shape.contention.decided(lost=False, now=now)
         self._pods.move(record, Place.SETTLED, now)
         self.refused.pop(record.uid, None)
         self._queue.placed(record)
@@ -120,6 +124,12 @@ class Outcomes:
 
     def _conflict(self, record: PodRecord, outcome: Outcome, now: float) -> None:
         self._statistics.conflict(outcome.cause.name.lower())
+        if outcome.cause is Cause.STAKED:
+            record.conflicts = 0
+            self._queue.requeue_front(record, now)
+            return
+        if outcome.cause in RACES:
+            self._contended(record.shape, now).decided(lost=True, now=now)
         record.conflicts += 1
         over = record.conflicts - self._limits.fast_conflicts
         if over > 0 or outcome.cause in PATIENT:
@@ -128,6 +138,12 @@ class Outcomes:
             self._queue.back_off(record, now=now, delay=delay)
             return
         self._queue.requeue_front(record, now)
+
+    @staticmethod
+    def _contended(shape: ShapeRecord, now: float) -> Contention:
+        if shape.contention is None:
+            shape.contention = Contention(ContentionLimits(), now)
+        return shape.contention
 
     def _refused(self, record: PodRecord, outcome: Outcome, now: float) -> None:
         text = outcome.detail or f"refused by the binder: {outcome.cause.name.lower()}"

@@ -118,6 +118,7 @@ class PodRecord:
     """A pod that is ours. Fields are written by the brain modules of this package only."""
 
     __slots__ = (
+        "asked_s",
         "attempt",
         "attempts",
         "backoff_token",
@@ -143,11 +144,13 @@ class PodRecord:
         "refusals",
         "resource_version",
         "seen_version",
+        "sent_to",
         "shape",
         "shard",
         "since",
         "uid",
         "wanted",
+        "wants_stake",
     )
 
     def __init__(self, *, seen: PodSeen, shape: ShapeRecord, now: float) -> None:
@@ -200,6 +203,12 @@ class PodRecord:
         self.dispatched_version = NO_VERSION
         """The minimum version that the current attempt was sent with."""
         self.shard: ShardRecord | None = None
+        self.sent_to = ""
+        """Name of the shard of the current or last attempt."""
+        self.wants_stake = False
+        """The next attempt asks for a stake."""
+        self.asked_s = float("-inf")
+        """When one last did."""
         self.group: GroupRecord | None = None
         self.backoff_token = 0
         self.patching = False

@@ -20,6 +20,7 @@ from dispatcher.core import Core
 from dispatcher.follow import FollowClient
 from dispatcher.group_conditions import GroupOrder
 from dispatcher.group_writer import GroupWriter
+from dispatcher.ladder import LadderLimits
 from dispatcher.machine import Machine, MachineLimits, Requests
 from dispatcher.metrics import DispatcherCollector
 from dispatcher.outcomes_client import OutcomesClient
@@ -60,6 +61,7 @@ def machine_limits(settings: DispatcherSettings, configuration: Configuration) -
             per_second=settings.conditions_per_second, in_flight=settings.conditions_in_flight
         ),
         shards=ShardLimits(deadline_s=settings.shard_deadline_s),
+        ladder=LadderLimits(stake_after_s=settings.stake_after_s),
     )
 
 

@@ -20,7 +20,7 @@ woken anyway; a pod that is then bound is counted as a defect.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dispatcher.groups import Groups
@@ -210,27 +210,47 @@ class Queue:
         heapq.heapify(kept)
         self._heap = kept
 
-    def take(self, *, limit: int, enough: int, now: float) -> list[PodRecord]:
+    def take(
+        self,
+        *,
+        limit: int,
+        enough: int,
+        now: float,
+        may_go: Callable[[PodRecord], bool] = lambda _: True,
+    ) -> list[PodRecord]:
         """The next pods by priority and age, at most ``limit``, of one shape if that has
         ``enough`` of them.
 
+        A line whose first pod may not go (to the shard that asks) waits for another shard.
         A pod whose condition patch is in flight is set aside (PATCHING) until the reply. A pod
         that shards died with twice goes alone.
         """
         taken: list[PodRecord] = []
+        aside: list[ShapeRecord] = []
         while self._heap and len(taken) < enough:
             priority, order, _, shape = heapq.heappop(self._heap)
             if shape.heap_key != (priority, order):
                 continue
             shape.heap_key = None
-            alone = self._take_from(shape, taken=taken, limit=limit, now=now)
-            self.offer(shape)
+            alone = self._take_from(shape, taken=taken, limit=limit, now=now, may_go=may_go)
+            if len(shape) and not may_go(shape.head()):
+                aside.append(shape)
+            else:
+                self.offer(shape)
             if alone:
                 break
+        for shape in aside:
+            self.offer(shape)
         return taken
 
     def _take_from(
-        self, shape: ShapeRecord, *, taken: list[PodRecord], limit: int, now: float
+        self,
+        shape: ShapeRecord,
+        *,
+        taken: list[PodRecord],
+        limit: int,
+        now: float,
+        may_go: Callable[[PodRecord], bool],
     ) -> bool:
         """Move pods from a line into ``taken``; True if the batch must end here.
 
@@ -238,7 +258,7 @@ class Queue:
         """
         room = min(limit - len(taken), shape.takeable())
         probing = shape.mode is Mode.PROBING
-        while room > 0 and len(shape):
+        while room > 0 and len(shape) and may_go(shape.head()):
             record = shape.pop()
             if self.waits_for_patch(record):
                 self._pods.move(record, Place.PATCHING, now)
@@ -279,7 +299,10 @@ class Queue:
         shape.probes.discard(record.uid)
         if record.place is not Place.WAITING:
             self._pods.move(record, Place.WAITING, now)
-            shape.return_to_line(record)
+            if record.asked_s >= 0:
+                shape.push_back(record)  # it is its turn to use its stake
+            else:
+                shape.return_to_line(record)
         if shape.mode is Mode.UNREAD:
             return False  # it was decided under labels that do not count any more
         if shape.mode is Mode.PARKED:
@@ -381,6 +404,17 @@ class Queue:
         shape.probes.clear()
         shape.min_version = max(shape.min_version, self._wakeups.last_version)
         self.offer(shape)
+
+    def urge(self, record: PodRecord) -> None:
+        """A pod of a line that stands is decided at once, before the others of its line."""
+        shape = record.shape
+        shape.discard(record)
+        self._front_orders += 1
+        record.order = self._front_orders
+        shape.push_back(record)
+        if self._wakeups.holds(shape):
+            self._wakeups.unpark(shape)
+        self._probe(shape)
 
     def misplaced(self, record: PodRecord) -> str:
         """Why a waiting pod would never be found, "" if it would."""

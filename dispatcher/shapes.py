@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from dispatcher.contention import Contention
 from dispatcher.pods import NO_VERSION, Condition, PodRecord
 from stretto.model.diagnosis import Diagnosis
 from stretto.model.shape import LABEL_KEYS_LIMIT, Shape
@@ -52,6 +53,7 @@ class ShapeRecord:
     __slots__ = (
         "allowance",
         "condition",
+        "contention",
         "decided_at",
         "diagnosis",
         "failures",
@@ -112,6 +114,8 @@ class ShapeRecord:
         """Who rejected nodes in the last fruitless decision."""
         self.diagnosis: Diagnosis | None = None
         """Of the decision at ``decided_at``."""
+        self.contention: Contention | None = None
+        """Made when a proposal of the shape is first lost to another commit."""
         self.todo: deque[PodRecord] | None = None
         """Pods that may still have to be told, in their turn; None (it is large) for none."""
 
@@ -164,10 +168,13 @@ class ShapeRecord:
             self.todo = deque()
         self.todo.append(record)
 
+    def head(self) -> PodRecord:
+        """The pod whose turn it is; there must be one."""
+        return next(iter((self.front or self.line).values()))
+
     def head_order(self) -> int:
         """The order of the pod whose turn it is; there must be one."""
-        source = self.front or self.line
-        return next(iter(source.values())).order
+        return self.head().order
 
     def waiting(self) -> Iterator[PodRecord]:
         """The pods in line, first to last."""

@@ -6,6 +6,7 @@ other one merely tells that the shard no longer holds something.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ import msgspec
 from dispatcher.assignment import BATCH_ENOUGH, BATCH_UNITS, Assignment, Batch, ShardRecord
 from dispatcher.conditions import ConditionLane
 from dispatcher.groups import Groups
+from dispatcher.ladder import Ladder
 from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
 from dispatcher.queue import Queue, QueueLimits
 from dispatcher.shapes import ShapeTable
@@ -73,7 +75,9 @@ class ShardSide:
         backoff: QueueLimits,
         statistics: Statistics,
         note: Note,
+        ladder: Ladder,
     ) -> None:
+        self._ladder = ladder
         self.assignment = Assignment()
         self.epoch = 0
         self.binder_epoch = 0
@@ -242,17 +246,26 @@ class ShardSide:
     def dispatch(self, now: float) -> list[Send]:
         """Units for shards, as far as there are units and credits."""
         sends: list[Send] = []
-        while (shard := self.assignment.ready()) is not None and self._queue.active():
-            limit = min(BATCH_UNITS, shard.credits)
-            records = self._queue.take(limit=limit, enough=min(limit, BATCH_ENOUGH), now=now)
-            if not records:
-                break
-            sends.append(self._send(shard, records, now))
+        while self._queue.active() and (send := self._next(now)) is not None:
+            sends.append(send)
         if self._shapes.dropped:
             for stream, forgotten in self.assignment.forget_shapes(self._shapes.dropped):
                 sends.append(Send(stream=stream, shapes=[], units=[], forgotten=forgotten))
             self._shapes.dropped.clear()
         return sends
+
+    def _next(self, now: float) -> Send | None:
+        """A batch for the first shard that may have what waits."""
+        names = self.assignment.deciding()
+        for shard in self.assignment.ready():
+            limit = min(BATCH_UNITS, shard.credits)
+            may_go = functools.partial(self._ladder.may_go, shard=shard.name, names=names)
+            records = self._queue.take(
+                limit=limit, enough=min(limit, BATCH_ENOUGH), now=now, may_go=may_go
+            )
+            if records:
+                return self._send(shard, records, now)
+        return None
 
     def _send(self, shard: ShardRecord, records: list[PodRecord], now: float) -> Send:
         for record in records:
@@ -264,6 +277,7 @@ class ShardSide:
                 record.min_version = max(record.min_version, member.min_version)
             self._pods.move(record, Place.DISPATCHED, now)
             record.shard = shard
+            record.sent_to = shard.name
             record.dispatched_version = max(record.min_version, record.shape.min_version)
             self._note(record.uid, "dispatched", f"attempt {record.attempts} at {shard.name}")
         self._statistics.dispatched += len(records)
@@ -277,11 +291,11 @@ class ShardSide:
         return Send(
             stream=shard.stream,
             shapes=[(s.number, s.shape) for s in batch.shapes if s.shape is not None],
-            units=self._units(batch),
+            units=self._units(batch, now),
             forgotten=[],
         )
 
-    def _units(self, batch: Batch) -> list[Unit]:
+    def _units(self, batch: Batch, now: float) -> list[Unit]:
         units = []
         for record in batch.records:
             version = record.dispatched_version
@@ -302,6 +316,8 @@ class ShardSide:
                     Attempt(self.epoch, record.attempt),
                     members,
                     version.sequence if version.epoch == self.binder_epoch else 0,
+                    own=self._ladder.keeps_to_own(record),
+                    stake=self._ladder.asks(record, now),
                 )
             )
         return units

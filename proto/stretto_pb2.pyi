@@ -31,7 +31,7 @@ class ShapeDefinition(_message.Message):
     def __init__(self, id: _Optional[int] = ..., definition: _Optional[bytes] = ...) -> None: ...
 
 class Units(_message.Message):
-    __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "min_sequence", "member_count", "pod_uid", "pod_namespace", "pod_name", "resource_version", "shape", "avoid", "avoid_count", "document")
+    __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "min_sequence", "member_count", "pod_uid", "pod_namespace", "pod_name", "resource_version", "shape", "avoid", "avoid_count", "document", "own", "stake")
     UNIT_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DISPATCHER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,8 @@ class Units(_message.Message):
     AVOID_FIELD_NUMBER: _ClassVar[int]
     AVOID_COUNT_FIELD_NUMBER: _ClassVar[int]
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
+    STAKE_FIELD_NUMBER: _ClassVar[int]
     unit_id: _containers.RepeatedScalarFieldContainer[str]
     attempt: _containers.RepeatedScalarFieldContainer[int]
     dispatcher_epoch: _containers.RepeatedScalarFieldContainer[int]
@@ -58,7 +60,9 @@ class Units(_message.Message):
     avoid: _containers.RepeatedScalarFieldContainer[int]
     avoid_count: _containers.RepeatedScalarFieldContainer[int]
     document: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., min_sequence: _Optional[_Iterable[int]] = ..., member_count: _Optional[_Iterable[int]] = ..., pod_uid: _Optional[_Iterable[str]] = ..., pod_namespace: _Optional[_Iterable[str]] = ..., pod_name: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., avoid: _Optional[_Iterable[int]] = ..., avoid_count: _Optional[_Iterable[int]] = ..., document: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    own: _containers.RepeatedScalarFieldContainer[int]
+    stake: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., min_sequence: _Optional[_Iterable[int]] = ..., member_count: _Optional[_Iterable[int]] = ..., pod_uid: _Optional[_Iterable[str]] = ..., pod_namespace: _Optional[_Iterable[str]] = ..., pod_name: _Optional[_Iterable[str]] = ..., resource_version: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., avoid: _Optional[_Iterable[int]] = ..., avoid_count: _Optional[_Iterable[int]] = ..., document: _Optional[_Iterable[bytes]] = ..., own: _Optional[_Iterable[int]] = ..., stake: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FromShard(_message.Message):
     __slots__ = ("hello", "credits", "unplaceable", "handed_back", "settled", "draining", "settled_attempt", "settled_epoch")
@@ -93,20 +97,18 @@ class ShardHello(_message.Message):
     def __init__(self, shard: _Optional[str] = ..., incarnation: _Optional[str] = ..., protocol: _Optional[int] = ..., profiles: _Optional[str] = ...) -> None: ...
 
 class ToShard(_message.Message):
-    __slots__ = ("shapes", "units", "dispatcher_epoch", "not_leader", "forgotten", "modes")
+    __slots__ = ("shapes", "units", "dispatcher_epoch", "not_leader", "forgotten")
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
     DISPATCHER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NOT_LEADER_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
-    MODES_FIELD_NUMBER: _ClassVar[int]
     shapes: _containers.RepeatedCompositeFieldContainer[ShapeDefinition]
     units: Units
     dispatcher_epoch: int
     not_leader: NotLeader
     forgotten: _containers.RepeatedScalarFieldContainer[int]
-    modes: int
-    def __init__(self, shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., dispatcher_epoch: _Optional[int] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., forgotten: _Optional[_Iterable[int]] = ..., modes: _Optional[int] = ...) -> None: ...
+    def __init__(self, shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., units: _Optional[_Union[Units, _Mapping]] = ..., dispatcher_epoch: _Optional[int] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., forgotten: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class NotLeader(_message.Message):
     __slots__ = ("leader",)

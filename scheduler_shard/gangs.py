@@ -52,6 +52,9 @@ class Gangs:
         now: float,
     ) -> None: ...
 
+    @abstractmethod
+    def _stake(self, unit: Unit, entries: tuple[ShapeEntry, ...], now: float) -> bool: ...
+
     def _place_gang(self, batch: Batch, unit: Unit, now: float) -> None:
         """Propose nodes for all members of a unit, or find out why there are none.
 
@@ -66,7 +69,9 @@ class Gangs:
                 nodes = self.picture.snapshot.node_count
                 self._unplaceable(batch.entry, [unit], Diagnosis(refusal, (), nodes))
                 return
-        rows = self._gangs.place(shapes, uids=uids_of(unit), seed=seed_of(unit), avoid=unit.avoid)
+        rows = self._gangs.place(
+            shapes, uids=uids_of(unit), seed=seed_of(unit), avoid=unit.avoid, own_first=unit.own
+        )
         if rows:
             self._propose(entries, unit, self._node_ids(rows), (), now)
             return
@@ -105,6 +110,8 @@ class Gangs:
         if found is None or not found.rows:
             if self._claims.open:
                 return False
+            if self._stake(unit, entries, now):
+                return True
             self._unplaceable(entries[0], [unit], self._gangs.diagnosis)
             return True
         nodes = self._node_ids(found.rows)

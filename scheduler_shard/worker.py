@@ -36,6 +36,7 @@ from scheduler_shard.overlay import Overlay
 from scheduler_shard.picture import Picture, Step
 from scheduler_shard.proposed import Proposed
 from scheduler_shard.shapes import ShapeBook, ShapeEntry
+from scheduler_shard.stakes import StakeDesk
 from scheduler_shard.units import seed_of
 from stretto.model.unit import (
     Cause,
@@ -85,6 +86,7 @@ class Shard(Consulting, Gangs):
         them: one observation a pod would cost as much as deciding it."""
         self.draining = False
         self._gangs = GangPlacer(self.kernel, self.picture.snapshot)
+        self._stakes = StakeDesk(self.kernel, self.picture.snapshot)
         self._profiles = profiles
         self._own_partitions = own_partitions
         self._window = window
@@ -138,7 +140,7 @@ class Shard(Consulting, Gangs):
         if base == 0:
             return unit
         members = tuple(msgspec.structs.replace(m, shape=m.shape + base) for m in unit.members)
-        return Unit(unit.unit_id, unit.attempt, members, unit.min_sequence, unit.avoid)
+        return msgspec.structs.replace(unit, members=members)
 
     def take_answers(self) -> FromShard | None:
         """What the dispatcher should hear now, None if nothing; it is forgotten here."""
@@ -224,6 +226,7 @@ class Shard(Consulting, Gangs):
             self._desk.add(question.entry, question.unit, sequence=snapshot.version.sequence)
         self.kernel = Kernel(snapshot, self._profiles, own_partitions=self._own_partitions)
         self._gangs = GangPlacer(self.kernel, snapshot)
+        self._stakes = StakeDesk(self.kernel, snapshot)
         if new_epoch:
             self._end_epoch()
             self._overlay = Overlay(snapshot)
@@ -313,17 +316,22 @@ class Shard(Consulting, Gangs):
             self._ask(batch, extenders, now)
             return
         failed: list[Unit] = []
-        plain = []
+        plain: dict[bool, list[Unit]] = {}
         together = self._gangs.topologies.of(batch.entry.shape.group) is not None
         for unit in batch.units:
             if len(unit.members) > 1 or together:
-                self._place_gang(batch, unit, now)
+                with self._stakes.lifted(unit, batch.entry.shape):
+                    self._place_gang(batch, unit, now)
+            elif self._stakes.concerns(unit, batch.entry.shape):
+                with self._stakes.lifted(unit, batch.entry.shape):
+                    if self._place(batch.entry, [unit], now):
+                        self._no_room(batch, [unit], now)
             elif unit.avoid:
                 failed += self._place(batch.entry, [unit], now)
             else:
-                plain.append(unit)
-        if plain:
-            failed += self._place(batch.entry, plain, now)
+                plain.setdefault(unit.own, []).append(unit)
+        for units in plain.values():
+            failed += self._place(batch.entry, units, now)
         if failed:
             self._no_room(batch, failed, now)
 
@@ -331,8 +339,9 @@ class Shard(Consulting, Gangs):
         """Propose nodes for single pods of one shape; those that found none are returned."""
         first = units[0]
         placement = self.kernel.place(
-            entry.shape, len(units), seed=seed_of(first), avoid=first.avoid, spares=self._spares
-        )
+            entry.shape, len(units), seed=seed_of(first), avoid=first.avoid, spares=self._spares,
+            own_first=first.own,
+        )  # fmt: skip
         rows = placement.rows
         nodes = self.picture.snapshot.node_id[np.array(rows, dtype=np.int64)].tolist()
         spares = self._spare_nodes(placement.spares, len(rows))
@@ -395,9 +404,21 @@ class Shard(Consulting, Gangs):
         for proposal in decided.proposals:
             self._preempt(entry, proposal, now)
         self._proposed.release(decided.releases)
-        if decided.hopeless:
-            self._unplaceable(entry, decided.hopeless, decided.diagnosis)
+        hopeless = [unit for unit in decided.hopeless if not self._stake(unit, (entry,), now)]
+        if hopeless:
+            self._unplaceable(entry, hopeless, decided.diagnosis)
         return decided.undecided
+
+    def _stake(self, unit: Unit, entries: tuple[ShapeEntry, ...], now: float) -> bool:
+        """Propose to keep room for a unit that fits nowhere; False if it is not to be."""
+        proposal = self._stakes.proposal(unit, [entry.shape for entry in entries])
+        if proposal is None:
+            return False
+        self._proposed.add(proposal, entries=entries, at_s=now)
+        self.counts["staking"] += 1
+        text = f"fits nowhere; room to be kept on {proposal.nodes}"
+        self._answers.note(unit.unit_id, unit.attempt, text)
+        return True
 
     def _preempt(self, entry: ShapeEntry, proposal: Proposal, now: float) -> None:
         """Propose a claim with its victims."""

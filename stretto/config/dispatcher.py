@@ -64,6 +64,13 @@ class DispatcherSettings(LeaderSettings):
             "it; decisions take milliseconds, so this only catches a shard that hangs"
         },
     )
+    stake_after_s: float = dataclasses.field(
+        default=60.0,
+        metadata={
+            "help": "seconds after which a unit that fits nowhere is promised the room that comes "
+            "free on some nodes, so that smaller ones cannot keep it out; 0: never"
+        },
+    )
     linger_ms: float = dataclasses.field(
         default=2.0,
         metadata={"help": "milliseconds to wait for company before units are sent to shards"},
@@ -85,5 +92,7 @@ class DispatcherSettings(LeaderSettings):
                 f"--initial-backoff-s {self.initial_backoff_s:g} and --max-backoff-s "
                 f"{self.max_backoff_s:g}: take 0 < initial ≤ max"
             )
+        if self.stake_after_s < 0:
+            raise ConfigError(f"--stake-after-s {self.stake_after_s:g}: take 0 (never) or more")
         if self.conditions_per_second <= 0 or self.conditions_in_flight < 1:
             raise ConfigError("--conditions-per-second and --conditions-in-flight must be positive")

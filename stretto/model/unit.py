@@ -68,6 +68,10 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     decided."""
     avoid: tuple[int, ...] = ()
     """Node ids that the last attempts lost on; the shard ranks them last among equals."""
+    own: bool = False
+    """The shard's own partitions first, others only if none of theirs fits (fewer rivals)."""
+    stake: bool = False
+    """If it fits nowhere, or is lost to others, the unit is to be given a stake."""
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):
@@ -159,6 +163,8 @@ class Cause(enum.IntEnum):
     """The pod's claims to devices can no longer be met there."""
     VICTIMS = 18
     """Preemption would need other victims by now, or none, or it could not be carried out."""
+    STAKED = 19
+    """There was no room; from now on what comes free on its nodes is kept for the unit."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):

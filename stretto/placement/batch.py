@@ -19,7 +19,7 @@ import heapq
 from collections.abc import Callable
 
 from stretto.placement.compiled import CompiledShape, Counters
-from stretto.placement.selection import LOW_BITS, LOW_MASK, Ranking
+from stretto.placement.selection import KEPT_MASK, LOW_BITS, Ranking
 
 
 def place_batch(
@@ -77,10 +77,10 @@ def _run(
     for _ in range(count):
         if touched and (position >= last or -touched[0][0] > keys[position]):
             key, row = heapq.heappop(touched)
-            low = -key & LOW_MASK
+            low = -key & KEPT_MASK
         elif position < last:
             row = rows[position]
-            low = keys[position] & LOW_MASK
+            low = keys[position] & KEPT_MASK
             position += 1
         else:
             done = True

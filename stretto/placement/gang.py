@@ -64,6 +64,7 @@ class GangPlacer:
         self.topologies = Topologies(snapshot)
         self.diagnosis = Diagnosis("", (), 0)
         """Why the last gang found no room."""
+        self._own_first = False
 
     def place(
         self,
@@ -72,10 +73,12 @@ class GangPlacer:
         uids: Sequence[str] = (),
         seed: int,
         avoid: Sequence[int],
+        own_first: bool = False,
     ) -> list[int]:
         """Rows for members of these shapes, each counted on the snapshot (tentatively); empty if
         they do not all fit, then :attr:`diagnosis` says why. ``uids``: of the members, whose
-        nominations do not count against each other."""
+        nominations do not count against each other. ``own_first``: see :meth:`Kernel.place`."""
+        self._own_first = own_first
         with self._snapshot.nominations.lifted(uids):
             return self._place(shapes, seed=seed, avoid=avoid)
 
@@ -117,7 +120,9 @@ class GangPlacer:
         rows: list[int] = []
         for shape, run in groupby(shapes, key=lambda shape: shape):
             count = sum(1 for _ in run)
-            found = self._kernel.place(shape, count, seed=seed, avoid=avoid).rows
+            found = self._kernel.place(
+                shape, count, seed=seed, avoid=avoid, own_first=self._own_first
+            ).rows
             rows += found
             if len(found) < count:
                 self.diagnosis = msgspec.structs.replace(

@@ -90,13 +90,15 @@ class Kernel:
         seed: int,
         avoid: Sequence[int] = (),
         spares: int = 0,
+        own_first: bool = False,
     ) -> Placement:
         """Place ``count`` pods of a shape one after another, counting each on the snapshot
         (tentatively).
 
         The caller takes pods back with ``snapshot.remove_pod``. ``avoid`` are node ids ranked last
         among equals. ``seed`` fixes the order of equals: the same seed on the same state gives the
-        same nodes. A frozen node is never chosen. :meth:`refusal` is the caller's to ask first.
+        same nodes. ``own_first``: own partitions come before better nodes elsewhere. A frozen node
+        is never chosen. :meth:`refusal` is the caller's to ask first.
 
         Raises:
             UnknownProfileError: there is no profile for the shape's schedulerName.
@@ -105,10 +107,12 @@ class Kernel:
         if compiled.prefilter() is not None:
             return Placement()
         if compiled.spans and count > 1:
-            return self._place_singly(shape, count, seed=seed, avoid=avoid, spares=spares)
+            return self._place_singly(
+                shape, count, seed=seed, avoid=avoid, spares=spares, own_first=own_first
+            )
         snapshot = self._snapshot
         avoided = [row for row in map(snapshot.row_of, avoid) if row is not None]
-        ranking = Ranking(snapshot, seed=seed, own=self._own, avoid=avoided)
+        ranking = Ranking(snapshot, seed=seed, own=self._own, avoid=avoided, own_first=own_first)
         nominated = self._nominated(compiled)
         if nominated is not None or compiled.named is not None:
             return self._place_among(compiled, count, nominated=nominated, ranking=ranking)
@@ -127,12 +131,19 @@ class Kernel:
         return Placement(rows, self._spread(rows, others, spares) if spares else [])
 
     def _place_singly(
-        self, shape: Shape, count: int, *, seed: int, avoid: Sequence[int], spares: int
+        self,
+        shape: Shape,
+        count: int,
+        *,
+        seed: int,
+        avoid: Sequence[int],
+        spares: int,
+        own_first: bool,
     ) -> Placement:
         """One pod at a time, because each may change where the next fits."""
         placement = Placement()
         for _ in range(count):
-            one = self.place(shape, 1, seed=seed, avoid=avoid, spares=spares)
+            one = self.place(shape, 1, seed=seed, avoid=avoid, spares=spares, own_first=own_first)
             if not one.rows:
                 break
             placement.rows += one.rows
@@ -269,6 +280,18 @@ class Kernel:
                 mask &= passes
         if self._snapshot.nominations:
             mask = leave_claimed(compiled.filters, shape, mask, view=view, snapshot=self._snapshot)
+        return mask
+
+    def possible(self, shape: Shape) -> Bools:
+        """bool[rows]: where the shape may go as far as the nodes' definitions say, whatever runs
+        there."""
+        static = self._compiled(shape).static
+        static.refresh()
+        mask = static.mask
+        if static.named is not None:
+            mask = np.zeros_like(mask)
+            mask[static.named.rows(self._snapshot)] = True
+            mask &= static.mask
         return mask
 
     def check(self, shapes: Sequence[Shape], rows: Sequence[int]) -> list[Cause]:

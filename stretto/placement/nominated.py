@@ -33,11 +33,10 @@ def claims_on(shape: Shape, row: int, *, snapshot: Snapshot) -> Claims:
     is leaving the pod itself out.
     """
     name = snapshot.name[row]
-    there = snapshot.nominations.on(name)
-    if not there:
+    found = snapshot.nominations.ahead_of(name, shape.priority)
+    if not found:
         return _NONE
-    found = [other for other in there.values() if other.priority >= shape.priority]
-    if found and shape.nominated_node == name:
+    if shape.nominated_node == name:
         own = next((o for o in found if _is_own(o, shape)), None) or next(
             (o for o in found if _is_own(o, shape, whatever_labels=True)), None
         )

@@ -2,8 +2,8 @@
 and node.
 
 A rank key is (total, not avoided, own partition, hash) packed into 64 bits, so that choosing k of n
-is one partition of integers. Never the name and never the row's number: every shard would pick the
-same node first.
+is one partition of integers. Under ``own_first`` the own partition comes before the total. Never
+the name and never the row's number: every shard would pick the same node first.
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ from stretto.placement.framework import Bools, Int64s, View
 from stretto.snapshot.columns import PARTITIONS, Snapshot
 
 LOW_BITS = 41
-LOW_MASK = (1 << LOW_BITS) - 1
 _HASH_BITS = 39
 _SHIFT = np.uint64(64 - _HASH_BITS)
 _WORD = (1 << 64) - 1
 _OWN = np.int64(1 << _HASH_BITS)
+_OWN_SHIFT = 62 - _HASH_BITS
 _NOT_AVOIDED = np.int64(1 << (_HASH_BITS + 1))
 _PACKED_LIMIT = 1 << (62 - LOW_BITS)
 """Totals from here on do not fit beside the low bits; such profiles (weights above 20,000) sort by
-two keys."""
+two keys, and own partitions break ties only."""
+
+
+OWN_FIRST = 1 << 62
+"""In a key: an own row, where those come first."""
+KEPT_MASK = OWN_FIRST | ((1 << LOW_BITS) - 1)
+"""What stays of a row's key when its total changes."""
 
 
 def _splitmix(x: int) -> int:
@@ -41,9 +47,16 @@ class Ranking:
     rows."""
 
     def __init__(
-        self, snapshot: Snapshot, *, seed: int, own: Bools | None, avoid: Sequence[int]
+        self,
+        snapshot: Snapshot,
+        *,
+        seed: int,
+        own: Bools | None,
+        avoid: Sequence[int],
+        own_first: bool = False,
     ) -> None:
         self._snapshot = snapshot
+        self._own_first = own_first and own is not None
         # Node hashes are uniform already, so multiplying by a random odd number is mixing enough:
         # three array operations instead of eleven.
         self._flip = np.uint64(_splitmix(seed & _WORD))
@@ -68,8 +81,8 @@ class Ranking:
         return low
 
     def top(self, total: Int64s, count: int) -> tuple[list[int], list[int]]:
-        """The best ``count`` rows with total ≥ 0, best first, with their keys (total << 41 |
-        low)."""
+        """The best ``count`` rows with total ≥ 0, best first, with their keys (OWN_FIRST | total <<
+        41 | low)."""
         size = len(total)
         if not size:
             return [], []
@@ -78,6 +91,8 @@ class Ranking:
             return _top_by_two_keys(total, low, count)
         keys = np.left_shift(total, LOW_BITS, out=View(self._snapshot).ints("keys"))
         keys |= low  # negative where the total is
+        if self._own_first:
+            keys |= (low & _OWN) << np.int64(_OWN_SHIFT)
         if count == 1:
             best = int(keys.argmax())
             return ([best], [keys.item(best)]) if total.item(best) >= 0 else ([], [])

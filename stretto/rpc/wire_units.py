@@ -48,6 +48,8 @@ def put_units(wire: Any, units: list[Unit]) -> None:
     if any(avoids):
         wire.avoid_count.extend([len(avoid) for avoid in avoids])
         wire.avoid.extend(chained(avoids))
+    wire.own.extend(short([int(unit.own) for unit in units], 0))
+    wire.stake.extend(short([int(unit.stake) for unit in units], 0))
 
 
 def get_units(wire: Any, field: str) -> list[Unit]:
@@ -66,11 +68,13 @@ def get_units(wire: Any, field: str) -> list[Unit]:
     owned = list(zip(pods, strict=True)) if len(pods) == count else slices(pods, counts, field)
     sequences = full(wire.min_sequence, count, 0, f"{field}.min_sequence")
     attempts = get_attempts(wire, count, field)
-    if not wire.avoid_count and not wire.avoid:
+    if not (wire.avoid_count or wire.avoid or wire.own or wire.stake):
         return list(map(Unit, ids, attempts, owned, sequences))
     avoid_counts = full(wire.avoid_count, count, 0, f"{field}.avoid_count")
     avoids = slices(list(wire.avoid), avoid_counts, f"{field}.avoid")
-    return list(map(Unit, ids, attempts, owned, sequences, avoids))
+    own = map(bool, full(wire.own, count, 0, f"{field}.own"))
+    stake = map(bool, full(wire.stake, count, 0, f"{field}.stake"))
+    return list(map(Unit, ids, attempts, owned, sequences, avoids, own, stake))
 
 
 def _get_members(wire: Any, ids: list[UnitId], total: int, field: str) -> list[Member]:

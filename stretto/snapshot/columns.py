@@ -38,6 +38,7 @@ from stretto.snapshot.pod_records import PodRecord, PodRecords
 from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
 from stretto.snapshot.ports import PortTable
 from stretto.snapshot.resources import ResourceTable, grown
+from stretto.snapshot.stakes import STAKE, Stakes
 from stretto.snapshot.tallies import TallyTable
 from stretto.snapshot.volume_rows import STORAGE_KINDS
 from stretto.snapshot.volumes import VolumeBook
@@ -111,6 +112,7 @@ class Snapshot:
         self.records = PodRecords()
         """Committed pods one by one."""
         self.nominations = Nominations(note=self._note_name, promise=self.kins.promise)
+        self.stakes = Stakes(self.nominations, self.shape)
         self._row_of_id: dict[int, int] = {}
         self._row_of_name: dict[str, int] = {}
         self._free: list[int] = []
@@ -451,6 +453,8 @@ class Snapshot:
         self._objects.put(row)
         if row.kind == NOMINATION:
             self.restore_nomination(row.key)
+        elif row.kind == STAKE:
+            self.stakes.put(row.key, None if row.removed else row.payload)
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:
         known = self._taint_ids.get(taints)

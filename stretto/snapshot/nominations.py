@@ -53,13 +53,18 @@ class Nominations:
         """Told of each shape that comes (+1) or goes (-1)."""
         self._on: dict[str, dict[str, Shape]] = {}
         self._node_of: dict[str, str] = {}
+        self._lent: set[str] = set()
+        """Nominations whose room pods of less priority may use."""
 
     def __len__(self) -> int:
         return len(self._node_of)
 
-    def put(self, uid: str, *, node: str, shape: Shape) -> None:
-        """A pod is nominated to a node, which need not exist, and to no other."""
+    def put(self, uid: str, *, node: str, shape: Shape, lent: bool = False) -> None:
+        """A pod is nominated to a node, which need not exist, and to no other; ``lent``: pods of
+        less priority may use the room meanwhile."""
         self.drop(uid)
+        if lent:
+            self._lent.add(uid)
         self._on.setdefault(node, {})[uid] = shape
         self._node_of[uid] = node
         self._promise(shape, 1)
@@ -70,6 +75,7 @@ class Nominations:
         node = self._node_of.pop(uid, None)
         if node is None:
             return
+        self._lent.discard(uid)
         there = self._on[node]
         self._promise(there.pop(uid), -1)
         if not there:
@@ -93,6 +99,17 @@ class Nominations:
     def on(self, node: str) -> Mapping[str, Shape]:
         """Uid → shape of the pods nominated to a node."""
         return self._on.get(node, _NONE)
+
+    def ahead_of(self, node: str, priority: int) -> list[Shape]:
+        """The pods nominated to a node that one of this priority has to leave room for."""
+        there = self._on.get(node)
+        if not there:
+            return []
+        return [
+            shape
+            for uid, shape in there.items()
+            if shape.priority >= priority and (shape.priority == priority or uid not in self._lent)
+        ]
 
     def nodes(self) -> Iterable[str]:
         """Names of the nodes that pods are nominated to."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from stretto.model.unit import VerdictKind
@@ -39,6 +41,18 @@ class BinderMetrics:
             "summed over its life.",
             registry=registry,
         )
+        self.stakes = Gauge(
+            "stretto_stakes",
+            "Stakes (room kept for starved units) so far, by how they began and ended: granted, "
+            "refused, used, expired, overtaken.",
+            ["event"],
+            registry=registry,
+        )
+        self.stake_nodes = Gauge(
+            "stretto_stake_nodes",
+            "Nodes on which room is kept for starved units now.",
+            registry=registry,
+        )
         self.commit_duration = Histogram(
             "stretto_commit_duration_seconds",
             "Seconds from taking a batch of proposals to its verdicts.",
@@ -73,6 +87,12 @@ class BinderMetrics:
         self.reservations = Gauge(
             "stretto_reservations", "Ledger entries, by state.", ["state"], registry=registry
         )
+
+    def show_stakes(self, counts: Mapping[str, int], nodes: int) -> None:
+        """Stakes so far by event, and the nodes that they keep room on now."""
+        for event, count in counts.items():
+            self.stakes.labels(event).set(count)
+        self.stake_nodes.set(nodes)
 
     def _declare_preemption(self) -> None:
         registry = self.registry
