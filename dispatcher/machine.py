@@ -92,13 +92,9 @@ class Machine:
         self.queue = queue
         self.lane = ConditionLane(queue=queue, limits=limits.lane)
         self.outcomes = Outcomes(
-            pods=pods,
-            queue=self.queue,
-            lane=self.lane,
-            limits=limits.outcomes,
-            backoff=limits.queue,
-            statistics=counts,
-        )
+            pods=pods, queue=self.queue, lane=self.lane, limits=limits.outcomes,
+            backoff=limits.queue, statistics=counts,
+        )  # fmt: skip
         self.intake = Intake(
             pods=self.pods,
             shapes=self.shapes,

@@ -41,18 +41,6 @@ class BinderMetrics:
             "summed over its life.",
             registry=registry,
         )
-        self.stakes = Gauge(
-            "stretto_stakes",
-            "Stakes (room kept for starved units) so far, by how they began and ended: granted, "
-            "refused, used, expired, overtaken.",
-            ["event"],
-            registry=registry,
-        )
-        self.stake_nodes = Gauge(
-            "stretto_stake_nodes",
-            "Nodes on which room is kept for starved units now.",
-            registry=registry,
-        )
         self.commit_duration = Histogram(
             "stretto_commit_duration_seconds",
             "Seconds from taking a batch of proposals to its verdicts.",
@@ -105,6 +93,18 @@ class BinderMetrics:
             "scheduler_preemption_victims",
             "Pods that had to go for a nomination.",
             buckets=tuple(2.0**i for i in range(7)),
+            registry=registry,
+        )
+        self.stakes = Gauge(
+            "stretto_stakes",
+            "Stakes (room kept for starved units) so far, by how they began and ended: granted, "
+            "refused, used, expired, overtaken.",
+            ["event"],
+            registry=registry,
+        )
+        self.stake_nodes = Gauge(
+            "stretto_stake_nodes",
+            "Nodes on which room is kept for starved units now.",
             registry=registry,
         )
         self.evictions = Counter(

@@ -6,6 +6,7 @@ from dispatcher.machine import Machine, MachineLimits
 from dispatcher.pods import Condition, PodSeen, State
 from dispatcher.queue import QueueLimits
 from dispatcher.shard_side import Send
+from stretto.model.diagnosis import Rejected
 from stretto.model.shape import Shape
 from stretto.model.unit import (
     Attempt,
@@ -155,7 +156,10 @@ class Brain:
         clears: bool = False,
         group: str = "",
         found: int = 0,
+        unresolvable: int = 0,
     ) -> None:
+        """On three nodes; ``unresolvable``: of them where no pod that ends would help."""
+        why = Rejected("NodeResourcesFit", "Insufficient cpu", 3, unresolvable)
         answers: dict[int, list[Unplaceable]] = {}
         for uid in uids:
             stream, unit = self.sent[uid]
@@ -169,6 +173,7 @@ class Brain:
                         message,
                         plugins,
                         nodes=3,
+                        rejected=(why,),
                         error=error,
                         clears=clears,
                         group=group,

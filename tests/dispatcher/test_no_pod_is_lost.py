@@ -137,9 +137,9 @@ class Cluster(RuleBasedStateMachine):
         return self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
 
     @precondition(lambda self: self.out)
-    @rule(data=st.data(), committed=st.booleans())
-    def verdict(self, data: st.DataObject, committed: bool) -> None:
-        """The shard proposed; the Binder commits, or finds that it lost."""
+    @rule(data=st.data(), committed=st.booleans(), staked=st.booleans())
+    def verdict(self, data: st.DataObject, committed: bool, staked: bool) -> None:
+        """The shard proposed; the Binder commits, or finds that it lost, or keeps room for it."""
         stream, uid = self.take_out(data)
         attempt = self.brain.attempt(uid)
         if uid in self.owned or uid in self.bound:
@@ -149,7 +149,8 @@ class Cluster(RuleBasedStateMachine):
         elif committed:
             self.owned[uid] = attempt
         else:
-            self.say(uid, OutcomeKind.CONFLICT, attempt, cause=Cause.CAPACITY)
+            cause = Cause.STAKED if staked else Cause.CAPACITY
+            self.say(uid, OutcomeKind.CONFLICT, attempt, cause=cause)
         settled = [(UnitId(uid), attempt)]
         self.brain.machine.shards.settled(stream, settled, self.brain.now)
 

@@ -59,6 +59,7 @@ class Settings:
     faults: int = 6
     fault_s: float = 12.0
     """Faults fire in this time."""
+    stake_after_s: float = 60.0
     patience_s: float = 150.0
     """By then everything must be at rest."""
 
@@ -254,7 +255,9 @@ class Simulation:
             await process.run(stop=asyncio.Event(), ready=None)
 
     async def _dispatcher(self, host: Host) -> None:
-        settings = DispatcherSettings(conditions_in_flight=2, **LEASES)
+        settings = DispatcherSettings(
+            conditions_in_flight=2, stake_after_s=self.settings.stake_after_s, **LEASES
+        )
         async with KubeClient(host) as client:  # type: ignore[arg-type]
             process = dispatcher.process.DispatcherProcess(
                 settings, client=client, configuration=self.configuration
