@@ -317,7 +317,9 @@ class BinderProcess:
         metrics = self._metrics
         metrics.resolving.set(sum(binding.resolving for binding in machine.open.values()))
         metrics.sequence.set(machine.cluster.sequence)
-        metrics.show_stakes(machine.committer.stakes.counts, machine.committer.stakes.kept_nodes)
+        for event, count in machine.committer.stakes.counts.items():
+            metrics.stakes.labels(event).set(count)
+        metrics.stake_nodes.set(machine.committer.stakes.kept_nodes)
         metrics.frozen_nodes.set(sum(node.frozen for node in machine.cluster.nodes.values()))
         metrics.cache_size.labels("nodes").set(len(machine.cluster.nodes))
         metrics.cache_size.labels("pods").set(len(machine.cluster.pods))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from prometheus_client import Counter, Gauge, Histogram
 
 from stretto.model.unit import VerdictKind
@@ -75,12 +73,6 @@ class BinderMetrics:
         self.reservations = Gauge(
             "stretto_reservations", "Ledger entries, by state.", ["state"], registry=registry
         )
-
-    def show_stakes(self, counts: Mapping[str, int], nodes: int) -> None:
-        """Stakes so far by event, and the nodes that they keep room on now."""
-        for event, count in counts.items():
-            self.stakes.labels(event).set(count)
-        self.stake_nodes.set(nodes)
 
     def _declare_preemption(self) -> None:
         registry = self.registry

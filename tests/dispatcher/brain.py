@@ -156,7 +156,7 @@ class Brain:
         clears: bool = False,
         group: str = "",
         found: int = 0,
-        unresolvable: int = 0,
+        unresolvable: int = 3,
     ) -> None:
         """On three nodes; ``unresolvable``: of them where no pod that ends would help."""
         why = Rejected("NodeResourcesFit", "Insufficient cpu", 3, unresolvable)

@@ -112,7 +112,7 @@ def test_who_waits_too_long_asks_for_a_stake_once_and_is_decided_next_after_it()
     assert this.units() == ["big"], "its next decision says where it stands"
     assert this.sent["big"][1].min_sequence == 5
     assert not this.sent["big"][1].stake
-    this.unplaceable("big", at=5)
+    this.unplaceable("big", at=5, unresolvable=0)
     this.machine.ladder.stakes = {"big": StakeRow("big", "", 0, (Seat("n1", 1),))}
     this.wait(LADDER.again_s + LADDER.stake_after_s)
     assert this.units() == [], "it has its stake"
@@ -150,15 +150,15 @@ def test_of_a_pool_the_highest_priority_asks_then_the_longest_waiting():
     starve(this, "elsewhere")
     this.wait(LADDER.stake_after_s)
     assert set(this.units()) == {"young-high", "elsewhere"}, "one a pool"
-    this.unplaceable("young-high", "elsewhere", at=2)
+    this.unplaceable("young-high", "elsewhere", at=2, unresolvable=0)
     this.wait(1)
     assert this.units() == ["old"], "whom a stake does not help lets others go first"
     held = StakeRow("old", "", 0, (Seat("n1", 1),))
     this.machine.ladder.stakes = {"old": held}
-    this.unplaceable("old", at=3)
+    this.unplaceable("old", at=3, unresolvable=0)
     this.wait(LADDER.again_s)
     assert "new" not in this.units(), "somebody of its priority has the stake of its pool"
-    this.unplaceable("young-high", "elsewhere", at=4)
+    this.unplaceable("young-high", "elsewhere", at=4, unresolvable=0)
     this.machine.ladder.stakes = {}
     this.wait(1)
     assert "old" in this.units() or "new" in this.units()
@@ -170,7 +170,7 @@ def test_a_waiting_pod_that_goes_is_withdrawn_if_room_may_be_kept_for_it():
     starve(this, "big")
     this.wait(LADDER.stake_after_s + 1)
     this.dispatch()
-    this.unplaceable("big", at=2)
+    this.unplaceable("big", at=2, unresolvable=0)
     this.delete("big", leaving=True)
     assert this.machine.requests().withdraw == ["big"]
 
