@@ -156,10 +156,13 @@ class Brain:
         clears: bool = False,
         group: str = "",
         found: int = 0,
-        unresolvable: int = 3,
+        unresolvable: int | None = None,
     ) -> None:
-        """On three nodes; ``unresolvable``: of them where no pod that ends would help."""
-        why = Rejected("NodeResourcesFit", "Insufficient cpu", 3, unresolvable)
+        """On three nodes; ``unresolvable``: of them where no pod that ends would help, if the
+        answer says so at all."""
+        why: tuple[Rejected, ...] = ()
+        if unresolvable is not None:
+            why = (Rejected("NodeResourcesFit", "Insufficient cpu", 3, unresolvable),)
         answers: dict[int, list[Unplaceable]] = {}
         for uid in uids:
             stream, unit = self.sent[uid]
@@ -173,7 +176,7 @@ class Brain:
                         message,
                         plugins,
                         nodes=3,
-                        rejected=(why,),
+                        rejected=why,
                         error=error,
                         clears=clears,
                         group=group,

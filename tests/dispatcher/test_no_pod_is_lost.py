@@ -155,8 +155,8 @@ class Cluster(RuleBasedStateMachine):
         self.brain.machine.shards.settled(stream, settled, self.brain.now)
 
     @precondition(lambda self: self.out)
-    @rule(data=st.data(), age=st.integers(0, 5), unresolvable=st.sampled_from([0, 3]))
-    def unplaceable(self, data: st.DataObject, age: int, unresolvable: int) -> None:
+    @rule(data=st.data(), age=st.integers(0, 5), unresolvable=st.sampled_from([0, None]))
+    def unplaceable(self, data: st.DataObject, age: int, unresolvable: int | None) -> None:
         _, uid = self.take_out(data)
         self.brain.unplaceable(uid, at=max(1, self.sequence - age), unresolvable=unresolvable)
 
