@@ -186,10 +186,8 @@ class Committer:
         batch_pods: set[str] = set()
         for incoming in proposals:
             verdict = self._known(incoming, batch_pods) or self._shape_verdict(incoming)
-            if verdict is None and incoming.proposal.victims:
-                verdict = self._verdict(incoming, *self.preemptions.judge(incoming))
-            elif verdict is None:
-                verdict = self._reserve_beside_stakes(incoming, batch)
+            if verdict is None:
+                verdict = self._beside_stakes(incoming, batch)
             if verdict is not None:
                 batch.verdicts.append((incoming.stream, verdict))
             else:
@@ -247,13 +245,22 @@ class Committer:
                 return self._verdict(incoming, kind, Cause.NODE_CHANGED)
         return None
 
-    def _reserve_beside_stakes(self, incoming: Incoming, batch: Batch) -> Verdict | None:
+    def _beside_stakes(self, incoming: Incoming, batch: Batch) -> Verdict | None:
         """Nothing is kept from a unit by its own stake."""
         stakes = self.cluster.snapshot.stakes
         if not stakes:
-            return self._reserve_in_memory(incoming, batch)
+            return self._fits_or_preempts(incoming, batch)
+        self.cluster.flush()  # stakes in the picture stay what they are meanwhile
         with stakes.lifted(stake_key(incoming.proposal.unit.unit_id, incoming.shapes[0])):
+            return self._fits_or_preempts(incoming, batch)
+
+    def _fits_or_preempts(self, incoming: Incoming, batch: Batch) -> Verdict | None:
+        if not incoming.proposal.victims:
             return self._reserve_in_memory(incoming, batch)
+        kind, cause = self.preemptions.judge(incoming)
+        if kind is VerdictKind.NOMINATED:
+            self.stakes.used(incoming)  # it has the nomination in its place
+        return self._verdict(incoming, kind, cause)
 
     def _reserve_in_memory(self, incoming: Incoming, batch: Batch) -> Verdict | None:
         """Members of a gang leave no room for each other's nominations."""

@@ -113,7 +113,9 @@ class Stakes:
             self._show(key)
 
     def _show(self, key: str) -> None:
-        row = self._rows[key]
+        row = self._rows.get(key)
+        if row is None:
+            return
         for name, seat in _names(key, row):
             shape = self._shape_of(seat.shape_id)
             self._nominations.put(name, node=seat.node, shape=shape, lent=row.lends)

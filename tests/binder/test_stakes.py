@@ -207,3 +207,18 @@ def test_a_stake_survives_what_does_not_concern_it():
     world.drop_node("n0-uid")
     world.tick(1.0)
     world.machine.validate()
+
+
+def test_a_unit_that_may_preempt_after_all_swaps_its_stake_for_a_nomination():
+    world = Staking()
+    big = world.api.create("big", shape_of(4000, priority=5))
+    world.asks(big, nodes=("n0",))
+    world.ends("n0")
+    incoming = world.incoming(big, nodes=("n0",))
+    victims = tuple(pod.uid for pod in world.small["n0"])
+    proposal = msgspec.structs.replace(incoming.proposal, victims=victims)
+    verdict = world.propose(incoming._replace(proposal=proposal))[0]
+    assert verdict.kind is VerdictKind.NOMINATED
+    assert world.seen(big.uid) is None
+    assert not world.fits(SMALL, "n0")
+    world.machine.validate()
