@@ -287,12 +287,7 @@ class Kernel:
         there."""
         static = self._compiled(shape).static
         static.refresh()
-        mask = static.mask
-        if static.named is not None:
-            mask = np.zeros_like(mask)
-            mask[static.named.rows(self._snapshot)] = True
-            mask &= static.mask
-        return mask
+        return static.mask
 
     def check(self, shapes: Sequence[Shape], rows: Sequence[int]) -> list[Cause]:
         """:meth:`check_one` for (shape, row) pairs; nothing is counted."""
