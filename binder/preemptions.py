@@ -55,6 +55,8 @@ class Preemptions:
         """Claims that are not over, by the uid of each member."""
         self._nominees: dict[str, tuple[str, str]] = {}
         """Unbound pods with a nomination in their status: uid → (namespace, name)."""
+        self._unshown: dict[str, int] = {}
+        """Pods that we have nominated and the watch has not shown yet → their version then."""
         self.asked_to_go: set[str] = set()
         """Victims that the API server has agreed to let go, and that are still there."""
         self.fresh: list[Claim] = []
@@ -143,6 +145,8 @@ class Preemptions:
         """The nomination of a member is written."""
         seat.resource_version = resource_version or seat.resource_version
         seat.written = True
+        if seat.member.uid not in self._nominees:
+            self._unshown[seat.member.uid] = seat.resource_version
         if claim.stage is ClaimStage.NOMINATING and all(each.written for each in claim.seats):
             claim.stage = ClaimStage.EVICTING
 
@@ -305,16 +309,25 @@ class Preemptions:
     ) -> None:
         """The watch shows an unbound pod (namespace, name) that is nominated to a node."""
         self._nominees[uid] = name
+        self._unshown.pop(uid, None)
         if not self._older(uid, version):
             self._cluster.nominate(uid, node=node, shape=shape)
 
     def nominee_gone(self, uid: str, *, version: int) -> None:
         """The watch shows that a pod is bound, gone, or not nominated any more."""
         self._nominees.pop(uid, None)
+        self._unshown.pop(uid, None)
         if self._older(uid, version):
             return
         self._cluster.denominate(uid)
         self.withdraw(uid)
+
+    def nominees_listed(self, version: int) -> None:
+        """A list of the nominated pods is complete and shows ``version``. A pod that we nominated
+        before, and that it lacks, was gone before the watch could show it."""
+        for uid, written in list(self._unshown.items()):
+            if written <= version:
+                self.nominee_gone(uid, version=0)
 
     def _older(self, uid: str, version: int) -> bool:
         """Whether what the watch shows is older than the claim that the pod has."""

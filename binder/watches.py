@@ -37,6 +37,14 @@ NOMINATED_PODS = "spec.nodeName=,status.nominatedNodeName!="
 BOUND_PODS = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
+class _Place(msgspec.Struct):
+    node_name: str = msgspec.field(name="nodeName", default="")
+
+
+class _Somewhere(msgspec.Struct):
+    spec: _Place
+
+
 class Namespace(msgspec.Struct):
     """A namespace: name and labels."""
 
@@ -132,7 +140,7 @@ class Watches:
         await self.begin.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow(self._nodes, self._node))
-            group.create_task(self._follow(self._pods, self._pod))
+            group.create_task(self._follow(self._pods, self._pod, self._broken_pod))
             group.create_task(self._follow(self._namespaces, self._namespace))
             group.create_task(self._follow(self._nominated, self._nominee))
             group.create_task(self._follow(self._budgets, self._budget))
@@ -144,16 +152,25 @@ class Watches:
         if not self._unsynced:
             self.synced.set()
 
-    async def _follow(self, reflector: Reflector, take: Callable[[Event], None]) -> None:  # type: ignore[type-arg]
+    async def _follow(
+        self,
+        reflector: Reflector,  # type: ignore[type-arg]
+        take: Callable[[Event], None],  # type: ignore[type-arg]
+        unreadable: Callable[[Event], None] | None = None,  # type: ignore[type-arg]
+    ) -> None:
         first = True
         async for batch in reflector.run():
             for event in batch:
                 if event.kind is EventKind.SYNCED:
+                    if reflector is self._nominated:
+                        self._machine.preemptions.nominees_listed(event.resource_version)
                     if first:
                         first = False
                         self._one_synced()
                 elif event.kind is EventKind.UNREADABLE:
                     logger.warning("%s %s: %s", event.namespace, event.name, event.problem)
+                    if unreadable is not None:
+                        unreadable(event)
                 else:
                     take(event)
             self.changed()
@@ -193,6 +210,18 @@ class Watches:
                 return
         self._machine.pod_readable(uid)
         self._machine.pod_seen(uid, node_name=node_name, shape=shape, facts=self._facts(pod))
+
+    def _broken_pod(self, event: Event[Pod]) -> None:
+        """A pod on a node that cannot be decoded: what was known of it stands, and as long as it
+        is there its node takes nothing more. Nothing but a node's name is read of it."""
+        try:
+            node_name = msgspec.json.decode(event.raw, type=_Somewhere).spec.node_name
+        except (msgspec.DecodeError, RecursionError):
+            node_name = ""
+        if node_name:
+            self._machine.pod_unreadable(event.uid, node_name=node_name)
+        else:
+            logger.error("pod %s/%s: its node is not known", event.namespace, event.name)
 
     def _facts(self, pod: Pod) -> PodFacts:
         meta = pod.metadata

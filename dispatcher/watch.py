@@ -125,7 +125,7 @@ class PodWatch:
 
 
 def _unreadable(event: Event[Pod]) -> PodSeen:
-    """A pod that exists and cannot be decoded; what was known of it before stands."""
+    """A pod that exists and cannot be decoded."""
     return PodSeen(
         uid=PodUid(event.uid),
         namespace=event.namespace,

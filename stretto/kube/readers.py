@@ -72,6 +72,8 @@ class Unreadable(NamedTuple):
 
     metadata: BareMetadata
     problem: str
+    raw: bytes = b""
+    """Its JSON."""
 
 
 class Bookmark(NamedTuple):
@@ -162,7 +164,7 @@ class Reader(Generic[K]):
         try:
             return self._object.decode(raw)
         except (msgspec.DecodeError, RecursionError) as error:
-            return Unreadable(_bare(raw), one_line(str(error)))
+            return Unreadable(_bare(raw), one_line(str(error)), bytes(raw))
 
 
 class LineBuffer:

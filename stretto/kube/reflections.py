@@ -21,7 +21,7 @@ class EventKind(enum.IntEnum):
     """Everything before it is a consistent picture: the first list, or a list read anew, is
     complete."""
     UNREADABLE = 5
-    """It changed, but cannot be decoded; what was known of it stands. ``problem`` says why."""
+    """It exists, but cannot be decoded; what was known of it stands. ``problem`` says why."""
 
 
 class ObjectKey(NamedTuple):
@@ -46,6 +46,8 @@ class Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """The object. DELETED: as last sent by the watch, or None if the deletion was found out by
     comparing lists (or if the name was taken by a new object before the watch told)."""
     problem: str = ""
+    raw: bytes = b""
+    """UNREADABLE: its JSON, of which a part may be read all the same."""
 
     @property
     def key(self) -> ObjectKey:

@@ -46,7 +46,7 @@ from stretto.kube.readers import (
     Unreadable,
     version_of,
 )
-from stretto.kube.reflections import Event, EventKind
+from stretto.kube.reflections import Event
 from stretto.kube.sightings import Name, Seen, Sightings
 
 log = logging.getLogger(__name__)
@@ -241,25 +241,24 @@ class Reflector(Generic[K]):
     def _take_lines(self, whole: bytes) -> list[Event[K]]:
         batch: list[Event[K]] = []
         for line in self._reader.lines(whole):
+            if isinstance(line, Bookmark):
+                self._version = max(self._version, line.version)
+                continue
+            item: K | Unreadable
             if isinstance(line, Line):
-                meta = line.object.metadata
-                version = version_of(meta.resource_version)
-                take = (
-                    self._sightings.deleted if line.type == "DELETED" else self._sightings.changed
-                )
-                take(batch, (meta.namespace, meta.name), meta.uid, version, line.object)
-            elif isinstance(line, Bookmark):
-                version = line.version
+                what, item = str(line.type), line.object
             else:
-                version = version_of(line[1].metadata.resource_version)
-                self._take_unreadable(batch, line[1])
+                what, item = line
+            self._warn_of(item)
+            meta = item.metadata
+            version = version_of(meta.resource_version)
+            take = self._sightings.deleted if what == "DELETED" else self._sightings.changed
+            take(batch, (meta.namespace, meta.name), meta.uid, version, item)
             self._version = max(self._version, version)
         return batch
 
     def _take_item(self, batch: list[Event[K]], item: K | Unreadable) -> None:
-        if isinstance(item, Unreadable):
-            self._take_unreadable(batch, item)
-            return
+        self._warn_of(item)
         meta = item.metadata
         self._sightings.listed(
             batch,
@@ -269,18 +268,10 @@ class Reflector(Generic[K]):
             item,
         )
 
-    def _take_unreadable(self, batch: list[Event[K]], item: Unreadable) -> None:
-        meta = item.metadata
-        log.error("%s %s/%s: %s", self._path, meta.namespace, meta.name, item.problem)
-        batch.append(
-            Event(
-                kind=EventKind.UNREADABLE,
-                namespace=meta.namespace,
-                name=meta.name,
-                uid=meta.uid,
-                problem=item.problem,
-            )
-        )
+    def _warn_of(self, item: K | Unreadable) -> None:
+        if isinstance(item, Unreadable):
+            meta = item.metadata
+            log.error("%s %s/%s: %s", self._path, meta.namespace, meta.name, item.problem)
 
     def _heard(self) -> None:
         self.heard_at = self._clock()

@@ -11,6 +11,8 @@ not kept.
   split into the deletion of the old uid and the addition of the new one.
 * **A list read anew** is the truth: what it lacks was deleted, what it has in another version
   changed, even if that version is lower (etcd was restored from a backup).
+* **What cannot be decoded is there.** It is seen like any other object, so that its deletion is
+  told, and that a list read anew does not take it for deleted.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from stretto.kube.readers import Unreadable
 from stretto.kube.reflections import Event, EventKind
 
 T = TypeVar("T")
@@ -48,7 +51,9 @@ class Sightings(Generic[T]):
         """A list starts from its first page; an earlier one that was not finished is void."""
         self._listed = set()
 
-    def listed(self, out: list[Event[T]], name: Name, uid: str, version: int, item: T) -> None:
+    def listed(
+        self, out: list[Event[T]], name: Name, uid: str, version: int, item: T | Unreadable
+    ) -> None:
         """An item of the list."""
         assert self._listed is not None, "a list item outside a list"
         self._listed.add(name)
@@ -67,7 +72,9 @@ class Sightings(Generic[T]):
         out.append(Event(kind=EventKind.SYNCED, resource_version=version))
         return out
 
-    def changed(self, out: list[Event[T]], name: Name, uid: str, version: int, item: T) -> None:
+    def changed(
+        self, out: list[Event[T]], name: Name, uid: str, version: int, item: T | Unreadable
+    ) -> None:
         """An ADDED or MODIFIED line; which of the two is judged by what was seen, not by the
         line."""
         old = self._seen.get(name)
@@ -76,7 +83,9 @@ class Sightings(Generic[T]):
             return
         self._pass_on(out, name, old, Seen(uid, version), item)
 
-    def deleted(self, out: list[Event[T]], name: Name, uid: str, version: int, item: T) -> None:
+    def deleted(
+        self, out: list[Event[T]], name: Name, uid: str, version: int, item: T | Unreadable
+    ) -> None:
         """A DELETED line: the object is gone, or has left the selectors."""
         old = self._seen.get(name)
         if old is None or old.uid != uid or version < old.version:
@@ -93,7 +102,7 @@ class Sightings(Generic[T]):
                 name=name[1],
                 uid=uid,
                 resource_version=version,
-                new=item,
+                new=None if isinstance(item, Unreadable) else item,
             )
         )
 
@@ -109,12 +118,15 @@ class Sightings(Generic[T]):
         return all(self._seen[name].version > list_version for name in unlisted)
 
     def _pass_on(
-        self, out: list[Event[T]], name: Name, old: Seen | None, new: Seen, item: T
+        self, out: list[Event[T]], name: Name, old: Seen | None, new: Seen, item: T | Unreadable
     ) -> None:
         if old is not None and old.uid != new.uid:
             out.append(_deletion(name, old))
             old = None
         self._seen[name] = new
+        if isinstance(item, Unreadable):
+            out.append(_unreadable(name, new, item))
+            return
         out.append(
             Event(
                 kind=EventKind.ADDED if old is None else EventKind.MODIFIED,
@@ -125,6 +137,19 @@ class Sightings(Generic[T]):
                 new=item,
             )
         )
+
+
+def _unreadable(name: Name, seen: Seen, item: Unreadable) -> Event[T]:
+    """An object that is there and cannot be decoded."""
+    return Event(
+        kind=EventKind.UNREADABLE,
+        namespace=name[0],
+        name=name[1],
+        uid=seen.uid,
+        resource_version=seen.version,
+        problem=item.problem,
+        raw=item.raw,
+    )
 
 
 def _deletion(name: Name, old: Seen) -> Event[T]:

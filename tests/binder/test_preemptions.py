@@ -374,3 +374,37 @@ def test_nominations_come_back_from_status_after_a_restart() -> None:
     world.round()
     (won,) = world.propose(world.incoming(low, nodes=("n1",)))
     assert won.kind is VerdictKind.COMMITTED
+
+
+def test_a_nominee_that_came_and_went_between_two_lists_is_nominated_no_longer(
+    world: Preempting,
+) -> None:
+    """The watch had a gap in which the pod was nominated and deleted: only a list shows it."""
+    world.runs("low", pod(2000), "n1")
+    high = world.api.create("high", pod(2000, priority=10))
+    world.preempt(high)
+    claim = world.claim(high)
+    world.write_nomination(claim)
+    version = claim.seats[0].resource_version
+    preemptions, nominated = world.machine.preemptions, world.machine.cluster.nominated
+    preemptions.nominees_listed(version - 1)
+    assert high.uid in nominated, "the list is older than the nomination"
+    preemptions.nominees_listed(version)
+    assert high.uid not in nominated
+    assert claim.withdrawn
+
+
+def test_a_nominee_that_a_list_shows_stays(world: Preempting) -> None:
+    world.runs("low", pod(2000), "n1")
+    high = world.api.create("high", pod(2000, priority=10))
+    world.preempt(high)
+    claim = world.claim(high)
+    world.write_nomination(claim)
+    seat = claim.seats[0]
+    preemptions = world.machine.preemptions
+    preemptions.nominee_seen(
+        high.uid, name=("default", "high"), version=seat.resource_version, node=seat.node_name,
+        shape=high.shape,
+    )  # fmt: skip
+    preemptions.nominees_listed(seat.resource_version + 10)
+    assert high.uid in world.machine.cluster.nominated

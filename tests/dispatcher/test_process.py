@@ -159,7 +159,7 @@ async def test_a_pod_is_sent_told_why_it_waits_woken_and_forgotten_when_bound(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as here:
-        assert await asyncio.to_thread(answers, f"http://127.0.0.1:{here.http}/readyz")
+        assert await answers(f"http://127.0.0.1:{here.http}/readyz")
         await here.create("a")
         await here.create("other", schedulerName="default-scheduler")
         stream = await here.shard()

@@ -219,6 +219,30 @@ async def test_a_broken_object_harms_no_other() -> None:
     ]
 
 
+async def test_a_broken_object_is_there_until_its_deletion_is_told() -> None:
+    """A list read anew does not take it for deleted, and its end is told, decodable or not."""
+    broken = {"spec": "x"}
+    script = [
+        page(10, pod("a", 3), pod("b", 4, **broken), pod("c", 5, **broken)),
+        stream(line("MODIFIED", pod("a", 11, **broken)), GONE_LINE),
+        page(20, pod("a", 11, **broken), pod("b", 4, **broken), pod("c", 5, **broken)),
+        stream(line("DELETED", pod("b", 21, **broken)) + line("MODIFIED", pod("c", 22))),
+    ]
+    async with serving(*script) as server, client_of(server) as client:
+        reflector: Reflector[Typed] = Reflector(client, "/api/v1/pods", kind=Typed)
+        got = await told_by(reflector, 8)  # type: ignore[arg-type]
+    assert [(kind, name) for kind, name, _, _ in got] == [
+        ("ADDED", "a"),
+        ("UNREADABLE", "b"),
+        ("UNREADABLE", "c"),
+        ("SYNCED", ""),
+        ("UNREADABLE", "a"),
+        ("SYNCED", ""),
+        ("DELETED", "b"),
+        ("MODIFIED", "c"),
+    ]
+
+
 async def test_trouble_is_waited_out_and_named() -> None:
     script = [
         hang_up,
