@@ -3,7 +3,7 @@ people."""
 
 from __future__ import annotations
 
-from binder.charges import ATTACHMENTS, VOLUME
+from binder.accounts import ATTACHMENTS, COUNTERS, DEVICE, VOLUME
 from stretto.ledger.types import ReserveKind
 from stretto.model.unit import Cause
 
@@ -12,7 +12,13 @@ LEDGER_CAUSES = {
     ReserveKind.ACCOUNT_MISSING: Cause.NONE,  # as GONE_CAUSES says
     ReserveKind.FLAGGED: Cause.FROZEN,
 }
-GONE_CAUSES = {"node": Cause.NODE_GONE, VOLUME: Cause.VOLUMES, ATTACHMENTS: Cause.VOLUMES}
+GONE_CAUSES = {
+    "node": Cause.NODE_GONE,
+    VOLUME: Cause.VOLUMES,
+    ATTACHMENTS: Cause.VOLUMES,
+    DEVICE: Cause.DEVICES,
+    COUNTERS: Cause.DEVICES,
+}
 """Kind of account → what it means that it is gone."""
 FOR_ROOM = frozenset(
     {Cause.CAPACITY, Cause.NODE_CHANGED, Cause.SPREAD, Cause.AFFINITY, Cause.DEVICES}

@@ -289,7 +289,7 @@ class Committer:
             volumes.append(self.kernel.volume_plan(shape, row) if shape.claims else NO_VOLUMES)
             member = proposal.unit.members[index]
             devices.append(self._device_plan(shape, row, member.uid, proposal.unit.attempt))
-            charges.append(self.charges.wanted(shape, row, volumes[-1]))
+            charges.append(self.charges.wanted(shape, row, volumes[-1], devices[-1]))
             self.cluster.snapshot.add_pod(shape, row)
             rows.append(row)
         if cause is Cause.NONE and not self._topologies.agree(incoming.shapes[0].group, rows):

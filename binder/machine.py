@@ -340,14 +340,14 @@ class Machine:
     def accounts(self) -> tuple[list[Account], list[str]]:
         """(accounts that changed, accounts that went) since the last call."""
         nodes, nodes_gone = self.rooms.changes()
-        others, others_gone = self.committer.charges.changes()
+        others, others_gone = self.committer.charges.accounts.changes()
         return nodes + others, nodes_gone + others_gone
 
     def all_accounts(self) -> list[Account]:
         """Every account, for a ledger that is written anew; what has changed so far is in it."""
         self.accounts()
         nodes = [self.rooms.account(uid) for uid in self.cluster.nodes]
-        return nodes + list(self.committer.charges.accounts.values())
+        return nodes + list(self.committer.charges.accounts.by_uid.values())
 
     def take_ops(self) -> list[LedgerOp]:
         """Ledger operations since the last call."""
@@ -402,7 +402,7 @@ class Machine:
 
     def audited(self) -> list[str]:
         """Every account, in the order in which they are audited."""
-        return [*self.cluster.nodes, *self.committer.charges.accounts]
+        return [*self.cluster.nodes, *self.committer.charges.accounts.by_uid]
 
     def expected(self, accounts: Sequence[str]) -> Expected:
         """What the ledger has to say of accounts once all operations so far are written."""
@@ -410,7 +410,7 @@ class Machine:
         for uid in accounts:
             node = self.cluster.nodes.get(uid)
             if node is None:
-                if uid in charges.accounts:
+                if uid in charges.accounts.by_uid:
                     found.used[uid] = charges.used(uid)
                 continue
             held = {pod: self.bindings[pod] for pod in node.pods if pod in self.bindings}

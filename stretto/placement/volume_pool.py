@@ -130,7 +130,7 @@ class Pool:
         self.name = name
         self.snapshot = snapshot
         self.sites: list[Site] = []
-        self.log = ChangeLog()
+        self.log = ChangeLog[int]()
         """Sites whose free volumes changed, by number."""
         self.by_host: dict[str, list[Site]] = {}
         self.wide: list[Site] = []

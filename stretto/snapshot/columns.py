@@ -70,11 +70,11 @@ class Snapshot:
         """Live nodes."""
         self.tentative = 0
         """Tentative pods counted in the columns now."""
-        self.changes = ChangeLog()
+        self.changes = ChangeLog[int]()
         """Rows whose node or pods changed."""
-        self.node_changes = ChangeLog()
+        self.node_changes = ChangeLog[int]()
         """Rows whose node (labels, taints, allocatable, flags, existence) changed."""
-        self.record_changes = ChangeLog()
+        self.record_changes = ChangeLog[int]()
         """Rows on which a pod has another start time or other flags, and nothing else changed."""
         self.node_id: npt.NDArray[np.int64] = np.full(_FIRST_CAPACITY, -1, dtype=np.int64)
         self.live: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, dtype=np.bool_)

@@ -70,7 +70,9 @@ class Untouched(NamedTuple):
 class VolumeBook:
     """See the module docstring."""
 
-    def __init__(self, *, changes: ChangeLog, row_of_name: Callable[[str], int | None]) -> None:
+    def __init__(
+        self, *, changes: ChangeLog[int], row_of_name: Callable[[str], int | None]
+    ) -> None:
         self.volumes: dict[str, VolumeRow] = {}
         self.claims: dict[str, ClaimRow] = {}
         self.classes: dict[str, ClassRow] = {}
@@ -91,7 +93,7 @@ class VolumeBook:
         """(kind, ident) → row → disks with how many pods have them."""
         self.volume_changed: Callable[[str, VolumeRow | None, VolumeRow | None], None] | None = None
         """Told (name, before, after) of each change to a volume, assumptions included."""
-        self.row_changes = ChangeLog()
+        self.row_changes = ChangeLog[int]()
         """Rows whose volumes, attachments or limits changed."""
         self._changes = changes
         self._row_of_name = row_of_name

@@ -443,7 +443,8 @@ async def test_the_ledger_holds_the_volume_and_the_attachment_while_the_pod_is_i
         await w.bind_claim("more", "made")
         assert (await w.ended(uid)).kind is OutcomeKind.BOUND
         await until(lambda: not charged(w), "they end with the bind")
-        accounts, slots = w.rig.machine.committer.charges.accounts, f"attachments {node_uid} x.y"
+        accounts = w.rig.machine.committer.charges.accounts.by_uid
+        slots = f"attachments {node_uid} x.y"
         taken = {"attachments": 1}
         await until(lambda: accounts[slots].foreign == taken, "what is bound is the API's word")
         assert account not in accounts

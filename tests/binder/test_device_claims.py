@@ -11,6 +11,14 @@ import msgspec
 from binder.bindings import Stage
 from binder.claim_bodies import allocation_body
 from binder.prebind import Answer
+from stretto.ledger.types import (
+    Account,
+    Charge,
+    LedgerMember,
+    LedgerOp,
+    LedgerUnit,
+    ReserveKind,
+)
 from stretto.model.devices import (
     CLAIM,
     SLICE,
@@ -22,13 +30,15 @@ from stretto.model.devices import (
     SubRequest,
     decode_claim,
 )
-from stretto.model.unit import Cause, OutcomeKind, Release
+from stretto.model.unit import Attempt, Cause, OutcomeKind, Release
 from tests.binder.shells import PODS, Rig, delete, pod_manifest, simulated, until
 from tests.binder.test_claims import World as Claims
+from tests.binder.test_claims import charged
 
 API = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{API}/namespaces/default/resourceclaims"
 DRIVER = "gpu.example.com"
+DEVICE_A = f"device {DRIVER} n1 a"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
@@ -217,6 +227,51 @@ async def test_a_binder_that_starts_in_between_finds_the_claim_and_goes_on_with_
         shape = (await w.rig.proposal("p", "n1")).shapes[0]
         assert w.rig.machine.kernel.filter(shape).tolist() == [True, False]
         assert w.rig.machine.kernel.diagnose(shape).nodes == 2
+        await until(lambda: not charged(w), "what the first Binder reserved is freed")
+        assert rival(w) is ReserveKind.NO_FIT, "the API's word counts in the ledger"
+
+
+def rival(w: World, *, amount: int = 1) -> ReserveKind:
+    """What the ledger by itself says when another pod wants device a."""
+    node_uid = w.rig.machine.cluster.node_uid_of("n1")
+    charge = Charge(DEVICE_A, (("device", amount),))
+    member = LedgerMember("other", node_uid, 1, (), (charge,))
+    (reply,) = w.rig.ledger.twin.reserve([LedgerUnit("other", Attempt(1, 99), (member,))])
+    w.rig.ledger.twin.transition([LedgerOp.free("other"), LedgerOp.forget_unit("other")])
+    return reply.kind
+
+
+async def test_the_ledger_holds_a_device_while_the_pod_is_in_flight_and_the_api_afterwards():
+    async with world() as w:
+        await w.devices({"name": "a", "bindingConditions": ["Attached"]})
+        await w.claim("data")
+        await w.rig.commits.round()
+        assert rival(w) is ReserveKind.GRANTED
+        assert rival(w, amount=2) is ReserveKind.NO_FIT
+        uid = await w.pod("p", "data")
+        await w.propose("p", "n1")
+        await written(w, "data")
+        assert charged(w) == {DEVICE_A: ("device", 1)}
+        assert rival(w) is ReserveKind.NO_FIT
+        w.rig.ledger.twin.store.flush()
+        w.rig.machine.ops.append(LedgerOp.forget_unit("x"))
+        w.rig.commits.changed()
+        held = {DEVICE_A: ("device", 1)}
+        await until(lambda: charged(w) == held, "a lost ledger is filled with it again")
+        await say(w, "data", "Attached")
+        await w.bound(uid)
+        await until(lambda: not charged(w), "it ends with the bind")
+        assert rival(w) is ReserveKind.NO_FIT
+        await delete(w.client, "p")
+        await w.change(f"{CLAIMS}/data/status", {"status": {"devices": None, "allocation": None,
+                                                            "reservedFor": None}})  # fmt: skip
+        await until(lambda: w.logged("data").allocation is None, "the claim is free again")
+        await until(lambda: not device_a(w).foreign, "so is the device")
+
+
+def device_a(w: World) -> Account:
+    """The account of the device as it was written to the ledger last."""
+    return w.rig.machine.committer.charges.accounts.by_uid[DEVICE_A]
 
 
 async def test_devices_that_only_keep_a_pod_away_are_given_up_on_request():

@@ -121,6 +121,15 @@ MUTANTS = (
         "all_lines[numbers[back + 1]]) end\n", "", (RESERVE,),
     ),
     Mutant(
+        "devices are nobody's in the ledger", "binder/charges.py",
+        "                    found += self._of_device(result)\n", "                    pass\n",
+        (DEVICES,),
+    ),
+    Mutant(
+        "what the API says is taken is free in the ledger", "binder/accounts.py",
+        "if n > 0})]", "if n < 0})]", (DEVICES, CLAIMS),
+    ),
+    Mutant(
         "free a pod's room and keep its charges", "stretto/ledger/ledger.lua",
         "        dirty_accounts[record[i]] = true\n", "        break\n", (RESERVE,),
     ),

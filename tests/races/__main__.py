@@ -6,9 +6,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 
 from tests.races import devices, neighbours, volumes
 from tests.races.arena import SHARDS
+
+
+def charged(found: Counter[str]) -> str:
+    """What the ledger by itself would have refused a second pod."""
+    kinds = {name: n for name, n in found.items() if name not in ("rounds", "conflicts")}
+    return "".join(f"{n} charges of kind {name} guarded, " for name, n in kinds.items())
 
 
 def main() -> int:
@@ -25,7 +32,8 @@ def main() -> int:
         took_s = time.process_time() - began
         sys.stdout.write(
             f"{name}: {found['rounds']} rounds at {SHARDS} shards, won by those who may, "
-            f"{found['conflicts']} conflicts, seed {settings.seed}, {took_s:.1f} s of CPU\n"
+            f"{found['conflicts']} conflicts, {charged(found)}"
+            f"seed {settings.seed}, {took_s:.1f} s of CPU\n"
         )
         sys.stdout.flush()
     return 0

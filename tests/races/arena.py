@@ -17,6 +17,7 @@ from binder.commit import Incoming
 from binder.machine import Machine
 from scheduler_shard.worker import Shard
 from stretto.ledger.twin import LedgerTwin
+from stretto.ledger.types import LedgerMember, LedgerOp, LedgerUnit, ReserveKind, account_kind
 from stretto.model.shape import Shape
 from stretto.model.unit import Attempt, Member, PodUid, Unit, UnitId, Verdict, VerdictKind
 from stretto.placement.profiles import Profiles
@@ -63,6 +64,8 @@ class Arena:
         self.logs: list[deque[Delta]] = [deque() for _ in range(SHARDS)]
         self.attempt = 0
         self.conflicts = 0
+        self.charged: Counter[str] = Counter()
+        """Kind of account → charges that were found."""
         for row in nodes:
             self.machine.node_seen(row)
         self.machine.effects()
@@ -123,7 +126,7 @@ class Arena:
             if number % VALIDATE_EVERY == 0:
                 self.validate()
         self.validate()
-        return Counter(rounds=count, conflicts=self.conflicts)
+        return Counter(rounds=count, conflicts=self.conflicts) + self.charged
 
     def _turn(self, waiting: list[Contender], numbers: Sequence[int]) -> None:
         """One decision and one commit for each."""
@@ -203,11 +206,22 @@ class Arena:
 
     def leave(self, contenders: Sequence[Contender]) -> None:
         """Pods that were placed go again, and nobody remembers the units."""
+        self._guarded()
         for contender in contenders:
             if contender.node:
                 self.machine.pod_gone(contender.uid)
         self.machine.acknowledge(self.machine.outcomes.last)
         self.write_pending()
+
+    def _guarded(self) -> None:
+        """What pods in flight are charged beside their room, the ledger alone gives nobody else."""
+        for entry in self.ledger.entries():
+            for charge in entry.charges:
+                rival = LedgerMember("rival", entry.node_uid, 1, (), (charge,))
+                (reply,) = self.ledger.reserve([LedgerUnit("rival", Attempt(1, 1), (rival,))])
+                assert (reply.kind, reply.account) == (ReserveKind.NO_FIT, charge.account)
+                self.ledger.transition([LedgerOp.forget_unit("rival")])
+                self.charged[account_kind(charge.account)] += 1
 
     def validate(self) -> None:
         """Everything is as it was, at the Binder, in the ledger and at the shards."""

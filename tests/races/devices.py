@@ -108,6 +108,23 @@ def last_share(where: Arena, number: int) -> None:
     one_wins(where, f"s{number}", offered=offered, wanted=claims(capacity=(("memory", "6Gi"),)))
 
 
+def last_part(where: Arena, number: int) -> None:
+    """Four claims, four parts of one device that draw 6 of its 10 units of memory each."""
+    name = f"parts-{number % NODES}"
+    node = NodeChoice(f"n{number % NODES}")
+    draws = (("all", (("memory", "6"),)),)
+    parts = [DeviceRow(f"part-{i}", consumes=draws) for i in range(SHARDS)]
+    counters = SliceRow(
+        f"{name}-counters", DRIVER, name, 1, 2, node, counters=(("all", (("memory", "10"),)),)
+    )
+    show(where, counters)
+    one_wins(
+        where, f"p{number}", offered=SliceRow(name, DRIVER, name, 1, 2, node, devices=tuple(parts)),
+        wanted=claims(),
+    )  # fmt: skip
+    hide(where, counters)
+
+
 def two_nodes(where: Arena, number: int) -> None:
     """Four claims, a device on each of two nodes: both are given out, once."""
     places = [number % NODES, (number + 1) % NODES]
@@ -125,6 +142,7 @@ RACES: dict[str, Callable[[Arena, int], None]] = {
     "last device of a node": last_of_a_node,
     "last device of all nodes": last_of_all,
     "last share of a device": last_share,
+    "last part of a device": last_part,
     "devices of two nodes": two_nodes,
 }
 

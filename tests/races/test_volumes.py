@@ -14,3 +14,5 @@ ROUNDS = 40
 def test_one_wins_and_the_others_are_told_why_they_wait(name, seed):
     found = run(name, rounds=ROUNDS, seed=seed)
     assert found["conflicts"] >= ROUNDS, "the shards did not collide"
+    assert (found["volume"] >= ROUNDS) == name.endswith(("volume", "volumes"))
+    assert (found["attachments"] >= ROUNDS) == (name == "last attachment")

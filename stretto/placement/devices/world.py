@@ -77,8 +77,12 @@ class DeviceWorld:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.changes = ChangeLog()
+        self.changes = ChangeLog[int]()
         """Rows whose devices, or what is taken of them, changed."""
+        self.slice_changes = ChangeLog[PoolId]()
+        """Pools of which slices changed."""
+        self.use_changes = ChangeLog[DeviceId]()
+        """Devices of which more or less is taken."""
         self.version = 0
         """Grows with each change to anything here."""
         self.claims: dict[str, ClaimRow] = {}
@@ -169,11 +173,13 @@ class DeviceWorld:
             del self._by_node[old.row.where.node_name][name]
             del self._by_pool[old.pool][name]
             self._forget_pool(old.pool, also=old.row.where)
+            self.slice_changes.note(old.pool)
         if row is not None:
             made = self._slices[name] = self._made(row)
             self._by_node.setdefault(row.where.node_name, {})[name] = made
             self._by_pool.setdefault(made.pool, {})[name] = made
             self._forget_pool(made.pool)
+            self.slice_changes.note(made.pool)
 
     def _made(self, row: SliceRow) -> Slice:
         devices = []
@@ -204,6 +210,8 @@ class DeviceWorld:
                 if view is not None:
                     view.state = None
                 self.changes.note(row)
+        for result in allocation.results:
+            self.use_changes.note(DeviceId(result.driver, result.pool, result.device))
         self.version += 1
 
     def _rows_of(self, pool: PoolId) -> Iterable[int]:
@@ -266,6 +274,14 @@ class DeviceWorld:
             else:
                 del self._pending[key]
 
+    def pools(self) -> Iterable[PoolId]:
+        """Every pool that has slices."""
+        return [pool for pool, slices in self._by_pool.items() if slices]
+
+    def slices(self, pool: PoolId) -> Iterable[Slice]:
+        """The slices of a pool, wherever they are."""
+        return self._by_pool.get(pool, {}).values()
+
     # ------------------------------------------------------------------------------------ asking
     def problem(self, wanted: tuple[Wanted, ...]) -> Problem:
         """The problem of these claims, kept for the next pod that asks for the same."""
@@ -325,7 +341,7 @@ class DeviceWorld:
         shared = self._by_node.get("", {})
         pools = gather(
             (*own.values(), *shared.values()),
-            lambda pool: self._by_pool.get(pool, {}).values(),
+            self.slices,
             lambda where: self._matches(where, row),
         )
         ids = tuple(
