@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -23,6 +24,8 @@ from hypothesis.stateful import (
 
 from binder.bindings import ActionKind, Stage
 from tests.binder.world import ApiPod, Fate, World, shape_of
+
+pytestmark = pytest.mark.timeout(120)
 
 NODES = ("n1", "n2", "n3")
 CPU = 3000

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -13,6 +14,8 @@ from binder.preemption_claims import Claim, ClaimStage
 from stretto.model.unit import VerdictKind
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 from tests.binder.test_preemptions import Preempting, pdb, pod
+
+pytestmark = pytest.mark.timeout(120)
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -147,4 +150,9 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyOrder.settings = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
