@@ -70,6 +70,8 @@ def brain_findings(*, path: pathlib.Path, tree: ast.AST) -> Iterator[str]:
     if path.stem not in BRAINS.get(path.parent.as_posix(), set()):
         return
     for node in ast.walk(tree):
+        if not isinstance(node, ast.stmt | ast.expr):
+            continue
         if isinstance(node, ast.Await | ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith):
             yield f"{path}:{node.lineno} a brain module awaits; move it to the shell"
         names = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dispatcher.conditions import PatchResult
+from dispatcher.patching import PatchResult
 from dispatcher.pods import Condition, State
 from dispatcher.writer import condition_patch
 from stretto.model.unit import Cause, Diagnosis, OutcomeKind

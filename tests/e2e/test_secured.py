@@ -96,8 +96,8 @@ def deployment(accounts: ControlPlane, tmp_path: Path) -> Deployment:
     for role, port in outside.items():
         flags[role].append(f"--telemetry-listen=0.0.0.0:{port}")
     secrets = [PASSWORD, IN_ENVIRONMENT, *(token_in(file) for file in files.values())]
-    for role in issued.values():
-        secrets += key_lines(role.key)
+    for one in issued.values():
+        secrets += key_lines(one.key)
     return Deployment(dataclasses.replace(settings, flags=flags), issued, secrets, password_file)
 
 

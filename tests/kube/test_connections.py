@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from stretto.kube import connections
-from stretto.kube.connections import ConnectionPool, NotOpenedError
+from stretto.kube.connections import ConnectionPool
+from stretto.kube.ways import NotOpenedError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"

@@ -258,8 +258,12 @@ class Field:
 
     def between(self, *, ours: str = "", peer: str = "") -> list[Link]:
         """Links by the beginning of the names of their ends."""
-        pairs = [(link, *name.split(">")) for name, link in self.links.items()]
-        return [link for link, a, b in pairs if a.startswith(ours) and b.startswith(peer)]
+        ends = {name: name.split(">") for name in self.links}
+        return [
+            self.links[name]
+            for name, (a, b) in ends.items()
+            if a.startswith(ours) and b.startswith(peer)
+        ]
 
     def saw(self, what: str, count: int = 1) -> None:
         """The fault did something."""

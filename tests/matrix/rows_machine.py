@@ -9,6 +9,7 @@ import sys
 from tests.matrix.clocks import Clock
 from tests.matrix.field import BINDERS, DISPATCHERS, SHARDS, Field
 from tests.matrix.http_link import Act
+from tests.matrix.link import Link
 from tests.matrix.row import NotPossibleHereError, row
 
 HOUR_S = 3600
@@ -62,7 +63,7 @@ async def partitions(field: Field) -> None:
     field.load.fault_begins()
     for what in field.rng.sample(["ledger", "api", "dispatcher"], 3):
         binder = await field.leader("binder")
-        links = {
+        links: list[Link] = {
             "ledger": [field.ledger_link(binder)],
             "api": [field.api_link(binder)],
             "dispatcher": field.between(ours="dispatcher", peer="binder"),

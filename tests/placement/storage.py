@@ -53,7 +53,7 @@ def claim(name, size=1, *, cls="local", volume="", modes=("ReadWriteOnce",), **m
     )  # fmt: skip
 
 
-def key_of(row):
+def key_of(row) -> tuple[str, str]:
     kinds = {
         VolumeRow: (VOLUME, "name"),
         ClaimRow: (CLAIM, "key"),

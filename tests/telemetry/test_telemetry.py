@@ -15,7 +15,8 @@ import pytest
 from stretto.config.addresses import AddressError
 from stretto.config.common import ConfigError
 from stretto.telemetry.binder_metrics import BinderMetrics
-from stretto.telemetry.http import TelemetryError, TelemetryServer
+from stretto.telemetry.guard import TelemetryError
+from stretto.telemetry.http import TelemetryServer
 from stretto.telemetry.logs import JsonFormatter, TextFormatter, setup_logging
 from stretto.telemetry.story import StoryLog
 
