@@ -19,6 +19,9 @@ Int32s = npt.NDArray[np.int32]
 COLUMNS = 256
 """Columns kept at most: 256 keys of 10,000 nodes are 10 MB."""
 
+ABSENT = 16_384
+"""Keys that no node carries, remembered at most."""
+
 
 class LabelColumn:
     """The values of one label key: ``ids[row]`` indexes ``values``; id 0 means the key is
@@ -60,25 +63,46 @@ class LabelTable:
     def __init__(self, *, capacity: int) -> None:
         self._capacity = capacity
         self._columns: dict[str, LabelColumn] = {}
+        self._carried: set[str] = set()
+        """Keys that a node carries, or did."""
+        self._empty = LabelColumn("", capacity=capacity)
+        self._absent: dict[str, LabelColumn] = {}
+        """Of keys that no node carries, which any pod may name in any number: they share one empty
+        array, and take no other key's place."""
 
     def column(self, key: str, rows: Sequence[NodeRow | None]) -> LabelColumn:
         """The column of a key; built from ``rows`` if it is not there, O(nodes) once."""
-        found = self._columns.get(key)
+        found = self._columns.get(key) or self._absent.get(key)
         if found is not None:
             return found
-        if len(self._columns) >= COLUMNS:
-            del self._columns[next(iter(self._columns))]
-        found = self._columns[key] = LabelColumn(key, capacity=self._capacity)
+        if key not in self._carried:
+            return self._remember_absent(key)
+        found = LabelColumn(key, capacity=self._capacity)
         for row, node in enumerate(rows):
             if node is not None:
                 for name, value in node.labels:
                     if name == key:
                         found.set(row, value)
                         break
+        if len(self._columns) >= COLUMNS:
+            del self._columns[next(iter(self._columns))]
+        self._columns[key] = found
         return found
+
+    def _remember_absent(self, key: str) -> LabelColumn:
+        if len(self._absent) >= ABSENT:
+            self._absent.clear()
+        column = LabelColumn(key, capacity=0)
+        column.ids, column.cells = self._empty.ids, self._empty.cells
+        self._absent[key] = column
+        return column
 
     def set(self, row: int, labels: tuple[tuple[str, str], ...]) -> None:
         """Write a node's labels into the columns that exist."""
+        for key, _ in labels:
+            if key not in self._carried:
+                self._carried.add(key)
+                self._absent.pop(key, None)
         if self._columns:
             values = dict(labels)
             for key, column in self._columns.items():
@@ -87,5 +111,7 @@ class LabelTable:
     def grow(self, capacity: int) -> None:
         """Make room for ``capacity`` rows."""
         self._capacity = capacity
+        self._absent.clear()
+        self._empty = LabelColumn("", capacity=capacity)
         for column in self._columns.values():
             column.grow(capacity)

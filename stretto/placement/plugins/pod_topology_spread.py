@@ -60,14 +60,20 @@ class Inclusion:
         self._keys = {c.topology_key for c in constraints} if every_key else set()
         self._affinity = NodeAffinityFilter(shape, snapshot=snapshot, added=AddedAffinity())
         self._taints = TaintFilter(shape, snapshot=snapshot, gates=gates)
+        self._stamp = -1
+        self._with_keys: Bools = np.zeros(0, dtype=np.bool_)
 
     def with_keys(self) -> Bools:
-        """bool[rows]: nodes that have every key."""
-        view = View(self._snapshot)
-        rows = view.of(self._snapshot.live).copy()
-        for key in self._keys:
-            rows &= view.of(self._snapshot.label_column(key).ids) != 0
-        return rows
+        """bool[rows]: nodes that have every key; the caller's own. Kept until a node changes: each
+        constraint asks, and a pod may have a thousand."""
+        stamp = self._snapshot.node_changes.stamp
+        if stamp != self._stamp:
+            view = View(self._snapshot)
+            rows = view.of(self._snapshot.live).copy()
+            for key in self._keys:
+                rows &= view.of(self._snapshot.label_column(key).ids) != 0
+            self._stamp, self._with_keys = stamp, rows
+        return self._with_keys.copy()
 
     def of(self, constraint: SpreadConstraint) -> Bools:
         """bool[rows]: nodes whose pods a constraint counts."""
