@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: simulate matrix help install check format test proto golden differential model reliability mutants races bench demo lock clean
+.PHONY: simulate matrix help install check format test proto golden differential model reliability mutants rights races bench demo lock sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -27,6 +27,7 @@ check: install ## format, lint, types, import contracts, module sizes, spelling,
 	$(BIN)/codespell
 	$(BIN)/python tests/checks/house_rules.py
 	$(BIN)/python proto/generate.py --check
+	$(BIN)/python tests/checks/supply_chain.py
 
 format: install ## format and mend what can be mended by machine
 	$(BIN)/ruff format .
@@ -59,6 +60,9 @@ model: install ## explore the reserve-bind-recover protocol and its broken varia
 reliability: install ## figures of docs/reliability.md: WHAT="late-binds lost-tails rebuild takeover chaos" [ARGS="--pods 2000 --seed 1"]
 	$(BIN)/python -m tests.reliability $(or $(WHAT),late-binds lost-tails rebuild takeover chaos) $(ARGS)
 
+rights: install ## rights that deploy/ grants = rights that are used, by the API server's audit log: [ARGS="-k …"]
+	$(BIN)/python -m tests.e2e.rights $(ARGS)
+
 mutants: install ## make faults by hand in a copy of the tree; each must be noticed by a test: [NAME="part of a name"]
 	$(BIN)/python -m tests.mutants $(NAME)
 
@@ -72,5 +76,16 @@ lock: ## resolve requirements/*.lock afresh (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra local pyproject.toml -o requirements/run.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra local --group dev pyproject.toml -o requirements/dev.lock
 
+	$(MAKE) sbom
+
+sbom: install ## write requirements/sbom.cdx.json (CycloneDX), the bill of materials of requirements/run.lock
+	$(BIN)/python tests/checks/supply_chain.py --write
+
+audit: ## known flaws in what is locked; needs the network, and installs pip-audit into .venv-audit
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"
+	.venv-audit/bin/pip-audit --require-hashes --disable-pip --strict -r requirements/run.lock
+	.venv-audit/bin/pip-audit --require-hashes --disable-pip --strict -r requirements/dev.lock
+
 clean: ## remove what the targets made
-	rm -rf $(VENV) out build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-audit out build *.egg-info .pytest_cache .mypy_cache .ruff_cache

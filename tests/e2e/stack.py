@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import urllib.request
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self
 
@@ -28,6 +29,7 @@ from stretto.kube.lease import ADDRESS
 from stretto.ledger.client import Ledger
 from stretto.ledger.server import EmbeddedServer
 from stretto.workload.exposition import Reading
+from tests.deploy.test_manifests import MANIFESTS, folder_of
 
 READY_S = 40.0
 LEASE_FLAGS = ["--lease-duration-s=3", "--lease-renew-deadline-s=2", "--lease-retry-s=0.5"]
@@ -79,6 +81,30 @@ class StackSettings:
     """Readiness is asked of the roles over plain HTTP; else they count as ready once started."""
 
 
+async def with_accounts(
+    settings: StackSettings, client: KubeClient, kubeconfig: pathlib.Path
+) -> StackSettings:
+    """The same, with the rights of deploy/base for the two roles that have any."""
+    for manifest in MANIFESTS:
+        await client.post(folder_of(manifest), manifest)
+    document = yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
+    files = {}
+    for role in ("binder", "dispatcher"):
+        path = f"/api/v1/namespaces/stretto/serviceaccounts/stretto-{role}/token"
+        answer = await client.post(path, {"spec": {"expirationSeconds": 3600}})
+        token = msgspec.json.decode(answer.body)["status"]["token"]
+        document["users"] = [{"name": "u", "user": {"token": token}}]
+        document["contexts"][0]["context"]["user"] = "u"
+        files[role] = kubeconfig.with_name(f"account-{role}-{uuid.uuid4().hex}.kubeconfig")
+        files[role].write_text(yaml.safe_dump(document))
+    return dataclasses.replace(
+        settings,
+        binder_kubeconfig=files["binder"],
+        dispatcher_kubeconfig=settings.dispatcher_kubeconfig or files["dispatcher"],
+        lease_namespace="stretto",
+    )
+
+
 class Stack:
     """``async with Stack(folder, kubeconfig) as stack``: ready when entered, gone when left."""
 
@@ -105,6 +131,9 @@ class Stack:
         await self.server.__aenter__()
         config = await KubeConfig.from_file(self.kubeconfig)
         client = await self._recording.enter_async_context(KubeClient(config))
+        if os.environ.get("STRETTO_AUDIT") and self.settings.binder_kubeconfig is None:
+            self.settings = await with_accounts(self.settings, client, self.kubeconfig)
+            self.run = dataclasses.replace(self.run, lease_namespace=self.settings.lease_namespace)
         (self.folder / OWNER).write_text(await self._owner(client))
         recorder = Recorder(client, self.folder / API_LOG)
         self.recorder = await self._recording.enter_async_context(recorder)

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import http.client
 import json
+import os
 import secrets
 import signal
 import socket
@@ -123,8 +124,29 @@ class ControlPlane:
             "--max-requests-inflight=2000",
             "--max-mutating-requests-inflight=1000",
             *self._apiserver_flags,
+            *self._audit_flags(),
         )
         self._wait_ready()
+
+    def _audit_flags(self) -> list[str]:
+        """With the variable STRETTO_AUDIT: who of namespace stretto asks for what, into files of
+        that folder."""
+        folder = os.environ.get("STRETTO_AUDIT")
+        if not folder:
+            return []
+        policy = self.folder / "audit-policy.yaml"
+        document = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [
+                {"level": "Metadata", "userGroups": ["system:serviceaccounts:stretto"]},
+                {"level": "None"},
+            ],
+        }
+        policy.write_text(yaml.safe_dump(document))
+        log = Path(folder) / f"audit-{self.port}.jsonl"
+        return [f"--audit-policy-file={policy}", f"--audit-log-path={log}"]
 
     def start_scheduler(self, config: Mapping[str, Any] | None = None, *flags: str) -> None:
         """Start kube-scheduler, with upstream's default profile unless ``config`` says
