@@ -39,6 +39,7 @@ CAUSE_TEXTS = {
     Cause.SPREAD: "another commit took the last place that topology spread allows there",
     Cause.AFFINITY: "pods have come or gone there; affinity no longer admits the pod",
     Cause.VICTIMS: "preemption would need other victims by now, or none",
+    Cause.QUOTA: "another commit took the room in its queue, or in one above it",
     Cause.STAKED: "there was no room; what comes free on its nodes is kept for it from now on",
     Cause.INVALID: "no profile of this binder serves its schedulerName",
 }

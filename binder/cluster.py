@@ -19,10 +19,12 @@ from typing import NamedTuple
 
 from binder.device_book import DeviceBook
 from binder.pod_labels import Labels, PodLabels
+from binder.quota import Placed, QuotaBook
 from binder.storage import HELD_KINDS, Storage
 from stretto.model.devices import CLAIM as DEVICE_CLAIM
 from stretto.model.shape import Shape
 from stretto.model.unit import NodeId, Version
+from stretto.quota.rows import USAGE, encode_quota
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import (
     API_SERVED,
@@ -36,7 +38,8 @@ from stretto.snapshot.delta import (
     encode_labels,
 )
 from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomination
-from stretto.snapshot.pod_records import PREEMPTED
+from stretto.snapshot.pod_records import LEAVING, PREEMPTED
+from stretto.snapshot.quota_rows import tell_quota
 
 
 @dataclass(slots=True)
@@ -109,6 +112,10 @@ class Cluster:
         """Claims to devices, and what reserved pods hold of them."""
         self.storage = Storage(self._object_changed)
         """Volumes and claims, and what reserved pods hold of them."""
+        self.quota = QuotaBook(
+            placed=self._counted, all_pods=lambda: [*self.pods, *self._waits_for]
+        )
+        """What queues have used."""
         self._waiting: dict[str, dict[str, Shape]] = {}
         """Pods bound to a node name that is not known: name → uid → shape."""
         self._waits_for: dict[str, str] = {}
@@ -134,7 +141,7 @@ class Cluster:
     @property
     def changed(self) -> bool:
         """Something has happened since the last closed step."""
-        return not self._delta.empty
+        return not self._delta.empty or self.quota.pending
 
     @property
     def version(self) -> Version:
@@ -239,8 +246,9 @@ class Cluster:
         facts = self.facts.get(uid, NO_FACTS)
         self._delta.add_pod(
             shape_id=shape_id, node_id=entry.node_id, uid=uid, start_s=facts.start_s,
-            flags=facts.flags,
+            flags=facts.flags | self.quota.flags_of(uid),
         )  # fmt: skip
+        self._touch(uid)
         if uid in self.nominated:
             self.object_seen(NOMINATION, uid, None)
         return True
@@ -293,10 +301,27 @@ class Cluster:
     def _record(self, uid: str, facts: PodFacts) -> None:
         row = self.pods.get(uid)
         if row is not None:
+            self._touch(uid)
             self._delta.add_pod(
                 shape_id=row.shape_id, node_id=self.nodes[row.node_uid].node_id, uid=uid, sign=0,
-                start_s=facts.start_s, flags=facts.flags,
+                start_s=facts.start_s, flags=facts.flags | self.quota.flags_of(uid),
             )  # fmt: skip
+
+    def _touch(self, uid: str) -> None:
+        if self.quota.on:
+            self.quota.touch(uid)
+
+    def _counted(self, uid: str) -> Placed | None:
+        """What quota must know of a pod that is on a node, or bound to the name of one."""
+        row = self.pods.get(uid)
+        if row is not None:
+            shape = self.shape(row.shape_id)
+        elif uid in self._waits_for:
+            shape = self._waiting[self._waits_for[uid]][uid]
+        else:
+            return None
+        facts = self.facts.get(uid, NO_FACTS)
+        return Placed(shape, facts.start_s, bool(facts.flags & (LEAVING | PREEMPTED)))
 
     def forget(self, uid: str) -> None:
         """A pod is gone for good."""
@@ -343,6 +368,7 @@ class Cluster:
         self.remove(uid)
         self._waiting.setdefault(node_name, {})[uid] = shape
         self._waits_for[uid] = node_name
+        self._touch(uid)
         if uid in self.nominated:
             self.object_seen(NOMINATION, uid, None)
         return True
@@ -356,6 +382,7 @@ class Cluster:
         entry = self.nodes[row.node_uid]
         entry.pods.remove(uid)
         self._delta.add_pod(shape_id=row.shape_id, node_id=entry.node_id, uid=uid, sign=-1)
+        self._touch(uid)
         self.stale.discard(uid)
         self._show_nomination(uid)
         return True
@@ -363,6 +390,7 @@ class Cluster:
     def _stop_waiting(self, uid: str) -> None:
         name = self._waits_for.pop(uid, None)
         if name is not None:
+            self._touch(uid)
             waiting = self._waiting[name]
             del waiting[uid]
             if not waiting:
@@ -412,12 +440,15 @@ class Cluster:
         version = self._sequence + 1
         row = ObjectRow(kind, key, version, payload or b"", removed=payload is None)
         self._delta.objects.append(row)
+        tell_quota(self.quota, row)
 
     # ----------------------------------------------------------------------------------- the log
     def flush(self) -> Delta | None:
         """Close the open step and apply it; None if nothing changed."""
         if self._labels_grown:
             self._reproject()
+        if self.quota.pending:
+            self._settle_quota()
         closed: Delta | None = None
         if not self._delta.empty:
             closed = self._delta
@@ -428,6 +459,14 @@ class Cluster:
             self._closed.append(closed)
         return closed
 
+    def _settle_quota(self) -> None:
+        usage, flagged = self.quota.settle()
+        for uid in flagged:
+            self._record(uid, self.facts.get(uid, NO_FACTS))
+        self.quota.settled()
+        for name, row in usage:
+            self.object_seen(USAGE, name, None if row is None else encode_quota(row))
+
     def take_closed(self) -> list[Delta]:
         """Steps closed since the last call, in order."""
         self.flush()
@@ -437,6 +476,7 @@ class Cluster:
     def validate(self) -> None:
         """Assert that the picture and its indexes agree."""
         self.snapshot.validate()
+        self.quota.validate()
         assert self._uid_of_name == {entry.row.name: uid for uid, entry in self.nodes.items()}
         for uid, row in self.pods.items():
             assert row.node_uid in self.nodes, f"pod {uid} is on node {row.node_uid}, which is gone"

@@ -295,6 +295,9 @@ class Committer:
         if cause is Cause.NONE and not self._topologies.agree(incoming.shapes[0].group, rows):
             cause = Cause.NODE_CHANGED
         if cause is not Cause.NONE:
+            if cause is Cause.QUOTA:
+                why = self.cluster.snapshot.quota.refusal(incoming.shapes[len(rows)])
+                self._details[proposal.unit.unit_id] = why
             for shape, row in zip(incoming.shapes, rows, strict=False):
                 self.cluster.snapshot.remove_pod(shape, row)
             # INVALID: an own plugin fails here; sending the unit back would only try that again.

@@ -223,6 +223,7 @@ class CommitLoop:
 
     def publish(self) -> None:
         """Publish what has changed and queue events of what was bound."""
+        self.machine.cluster.quota.tick(int(time.time()))
         effects = self.machine.effects()
         self._publisher.publish(effects)
         if self._audit.on:

@@ -17,6 +17,7 @@ from stretto.model.devices import CLAIM as DEVICE_CLAIM
 from stretto.model.devices import CLASS as DEVICE_CLASS
 from stretto.model.devices import SLICE, TAINT_RULE, encode_row
 from stretto.model.groups import LEGACY_GROUPS, POD_GROUP, PodGroup, encode_group, group_row_of
+from stretto.quota.rows import QUEUE, QUOTA_API, Queue, encode_quota, queue_row_of
 from stretto.snapshot.volume_rows import (
     ATTACHMENT,
     CAPACITY,
@@ -146,6 +147,14 @@ KINDS: tuple[ObjectKind, ...] = (
         decode=PodGroup,
         payload=lambda group: encode_group(group_row_of(group)),
         key_suffix=LEGACY_GROUPS,
+        optional=True,
+    ),
+    ObjectKind(
+        kind=QUEUE,
+        api=QUOTA_API,
+        resource="queues",
+        decode=Queue,
+        payload=lambda queue: encode_quota(queue_row_of(queue)),
         optional=True,
     ),
     *(_devices(kind, resource) for kind, resource in DEVICE_RESOURCES.items()),

@@ -13,6 +13,7 @@ import asyncio
 import gc
 import itertools
 import logging
+import time
 from typing import Any
 
 import msgspec
@@ -336,6 +337,7 @@ class BinderProcess:
 
 def standby_sees(machine: Machine) -> None:
     """Nobody follows a standby: its picture moves on, the steps are dropped."""
+    machine.cluster.quota.tick(int(time.time()))
     machine.effects()
 
 

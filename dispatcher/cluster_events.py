@@ -16,6 +16,7 @@ from stretto.model.devices import CLAIM, decode_claim
 from stretto.model.groups import LEGACY_API, POD_GROUP, GroupRow, decode_group
 from stretto.model.shape import Shape
 from stretto.placement.events import ASSIGNED_POD, NODE, Action, ClusterEvent
+from stretto.quota.rows import USAGE, UsageRow, decode_usage
 from stretto.rpc.errors import WireError
 from stretto.snapshot.budgets import BUDGET
 from stretto.snapshot.delta import API_SERVED, LABEL_KEYS, Delta, NodeRow, ObjectRow
@@ -41,6 +42,8 @@ class EventSource:
         self._objects: set[tuple[str, str]] = set()
         self._nominated: dict[str, int] = {}
         """Nominated pods: uid → shape number."""
+        self._usage: dict[str, UsageRow] = {}
+        """What queues have used."""
         self._allocated: set[str] = set()
         """ResourceClaims that have devices."""
         self._group_nodes = GroupRows()
@@ -95,7 +98,9 @@ class EventSource:
                 self.legacy_groups = not item.removed
             if item.kind == POD_GROUP:
                 self._group_object(item)
-            if item.kind == NOMINATION:
+            if item.kind == USAGE:
+                yield from self._usage_events(item)
+            elif item.kind == NOMINATION:
                 yield from self._nomination_events(item, placed=delta.pod_uid)
             elif item.kind == STAKE:
                 yield from self._stake_events(item)
@@ -173,6 +178,21 @@ class EventSource:
         ended = {seat.shape_id for seat in before.seats if seat not in after} if before else set()
         for shape in sorted(ended):
             yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(shape))
+
+    def _usage_events(self, item: ObjectRow) -> Iterator[ClusterEvent]:
+        """What a queue has used is news for waiting pods if it has become less, or if more of it
+        may be reclaimed."""
+        before = self._usage.pop(item.key, UsageRow())
+        after = UsageRow() if item.removed else decoded(item, decode_usage)
+        if not item.removed:
+            self._usage[item.key] = after
+        fell = any(
+            dict(new).get(name, 0) < amount
+            for old, new in ((before.used, after.used), (before.held, after.held))
+            for name, amount in old
+        )
+        if fell or after.aged > before.aged:
+            yield ClusterEvent(USAGE, Action.UPDATE, key=item.key)
 
     def _pod_update(self, old: int, new: int) -> Iterator[ClusterEvent]:
         before, after = self._shape(old), self._shape(new)

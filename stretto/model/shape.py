@@ -19,6 +19,8 @@ NAME_FIELD = "metadata.name"
 """The field of a node that node selector terms may ask for."""
 LABEL_KEYS_LIMIT = 1000
 """Label keys that selectors may read in all: each counts for every pod of the cluster."""
+QUEUE_LABEL = "scheduling.stretto.io/queue"
+"""On a pod: its queue. On a namespace: the queue of its pods, or an ancestor of theirs."""
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -221,6 +223,8 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     """All containers in order if one asks for an extended resource."""
     node_features: tuple[str, ...] = ()
     """Features that a node must declare, sorted."""
+    queue: str = ""
+    """What the pod's label says of its queue; see :mod:`stretto.quota`."""
     only_node: str = ""
     """The one node (metadata.name) that every required term names beside its expressions, as of the
     pods of a DaemonSet; it is then in no term, so that these differ in this parameter only."""

@@ -34,7 +34,7 @@ from stretto.model.groups import group_key_of
 from stretto.model.objects import Container, Pod, PodSpec, PodStatus
 from stretto.model.pod_volumes import volumes_of
 from stretto.model.requests import PodRequests, RequestError, read_requests
-from stretto.model.shape import Shape
+from stretto.model.shape import QUEUE_LABEL, Shape
 
 __all__ = ["ShapeError", "ShapeMaker", "shape_of"]
 
@@ -172,6 +172,7 @@ def _key(pod: Pod, label_keys: tuple[str, ...], placed: bool, affinity: bytes) -
         _status_key(pod, status) if status.container_statuses or status.resources else None,
         label_keys,
         tuple([labels.get(key) for key in label_keys]) if label_keys and labels else None,
+        labels.get(QUEUE_LABEL) if labels else None,
     )
 
 
@@ -296,6 +297,7 @@ def _made(pod: Pod, *, label_keys: tuple[str, ...], placed: bool) -> Shape:
         owner=owner,
         device_containers=device_containers_of(pod),
         node_features=tuple(sorted(_features(spec))),
+        queue=labels.get(QUEUE_LABEL, ""),
     )
 
 

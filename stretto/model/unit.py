@@ -165,6 +165,8 @@ class Cause(enum.IntEnum):
     """Preemption would need other victims by now, or none, or it could not be carried out."""
     STAKED = 19
     """There was no room; from now on what comes free on its nodes is kept for the unit."""
+    QUOTA = 20
+    """The pod's queue, or one above it, is at its limit, or cannot be used."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):

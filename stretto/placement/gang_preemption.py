@@ -31,6 +31,7 @@ from stretto.placement.lots import Lot, pods_of
 from stretto.placement.preemption import NEVER, Preemption
 from stretto.placement.seats import Seats, let_back
 from stretto.placement.victims import Ground, protected, violations
+from stretto.snapshot.pod_records import PodRecord
 
 ONGOING = "ongoing preemption on nominated nodes"
 NOBODY_LOWER = "No preemption victims found for incoming preemptor"
@@ -66,7 +67,7 @@ class GangPreemption:
         self._snapshot = ground.snapshot
         self._away: Counter[tuple[int, int]] = Counter()
         """(row, shape number) → pods that are supposed away."""
-        self._found = _Lower(ground, below=shapes[0].priority)
+        self._found = _Lower(ground, unit=shapes[0])
 
     def decide(self, place: Place, *, seated: Seated, refused: Callable[[], str]) -> GangDecision:
         """Where all members can go and who has to leave for that. ``refused``: why the gang was not
@@ -91,10 +92,8 @@ class GangPreemption:
         """Victims of an earlier decision have yet to leave."""
         names = {shape.nominated_node for shape in self._shapes} - {""}
         rows = (self._snapshot.row_of_name(name) for name in names)
-        priority = self._shapes[0].priority
-        return any(
-            self._preemption.terminating(row, below=priority) for row in rows if row is not None
-        )
+        unit = self._shapes[0]
+        return any(self._preemption.terminating(row, unit=unit) for row in rows if row is not None)
 
     def _least(self, level: int, rows: Sequence[int], place: Place) -> tuple[int, Sequence[int]]:
         """The least level (as a number of levels) at which the gang fits, and where; it does at
@@ -153,23 +152,39 @@ class GangPreemption:
 
 
 class _Lower:
-    """The pods of less priority in the whole cluster, by level."""
+    """The pods that may have to leave in the whole cluster, by level."""
 
-    def __init__(self, ground: Ground, *, below: int) -> None:
+    def __init__(self, ground: Ground, *, unit: Shape) -> None:
         self._ground = ground
-        self._below = below
+        self._unit = unit
         ground.lots.refresh()
         snapshot = ground.snapshot
         rows = np.flatnonzero(snapshot.live[: snapshot.rows]).tolist()
         on, records = snapshot.records.columns(rows)
         numbers, which = np.unique(records["shape"], return_inverse=True)
-        self._level_of = self._levels_of(numbers.tolist())
+        stays = self._stays(*(records[name].astype(np.int64) for name in ("shape", "flags")))
+        movable = set(records["shape"][~stays].tolist())
+        self._level_of = self._levels_of(sorted(movable))
         self.levels = sorted(set(self._level_of.values()))
         """Distinct levels, the least first."""
         ranks = np.array([self._rank(number) for number in numbers.tolist()] or [0], dtype=np.int64)
         self._rows: Int64s = on
         self._numbers: Int64s = records["shape"].astype(np.int64)
-        self._ranks: Int64s = ranks[which]
+        self._ranks: Int64s = np.where(stays, len(self.levels), ranks[which])
+
+    def _stays(self, numbers: Int64s, flags: Int64s) -> Bools:
+        """bool[pods]: who may not be made to leave; pods of one shape with the same flags are
+        alike."""
+        lots = self._ground.lots
+        standing = lots.standing(self._unit)
+        kinds, which = np.unique(numbers << 32 | flags, return_inverse=True)
+        stay = [
+            not lots.may_leave(
+                PodRecord("", kind >> 32, 0, kind & 0xFFFFFFFF), unit=self._unit, standing=standing
+            )
+            for kind in kinds.tolist()
+        ]
+        return np.array(stay, dtype=np.bool_)[which]
 
     def _rank(self, number: int) -> int:
         level = self._level_of.get(number)
@@ -178,12 +193,11 @@ class _Lower:
     def _levels_of(self, numbers: list[int]) -> dict[int, Level]:
         """Level by shape number, of those that may go; a group that goes as a whole has one."""
         lots, snapshot, strict = self._ground.lots, self._ground.snapshot, self._ground.strict
-        lower = [number for number in numbers if lots.priority_of(number) < self._below]
-        guarded = {number for number in lower if self._guarded(snapshot.shape(number))}
+        guarded = {number for number in numbers if self._guarded(snapshot.shape(number))}
         whole = lots.whole()
         keys = {key for number in guarded if (key := snapshot.group_of(number)) in whole}
         found: dict[int, Level] = {}
-        for number in lower:
+        for number in numbers:
             held = number in guarded or snapshot.group_of(number) in keys
             if not (held and strict):
                 found[number] = held, lots.priority_of(number), lots.grouped(number)
@@ -203,7 +217,7 @@ class _Lower:
         """The lots of the first levels that have pods on some rows; None: on any."""
         chosen: Bools = self._ranks < level
         where = set(self._rows[chosen].tolist())
-        found = self._ground.lots.on(where if rows is None else where & rows, below=self._below)
+        found = self._ground.lots.on(where if rows is None else where & rows, unit=self._unit)
         allowed = set(self.levels[:level])
         return [lot for lot in found if self._of_levels(lot, allowed)]
 

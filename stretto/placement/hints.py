@@ -118,6 +118,7 @@ INTERESTS: dict[str, tuple[Interest, ...]] = {
     "NodeDeclaredFeatures": (Interest(NODE, Action.ADD | Action.NODE_FEATURE),),
     "GangScheduling": _objects(ADD_UPDATE, "PodGroup"),
     "DefaultPreemption": (),
+    "Quota": _objects(ANY, "Queue", "QueueUsage", "Namespace"),
 }  # fmt: skip
 """By plugin. DefaultPreemption registers only to gate: nothing wakes on its behalf."""
 

@@ -33,6 +33,7 @@ from stretto.placement.postfilters import post_filter, preempt_among, with_dry_r
 from stretto.placement.preemption import NAME as PREEMPTION
 from stretto.placement.preemption import Preemption, Refused, Tie
 from stretto.placement.profiles import Profiles
+from stretto.placement.quota_filter import refused_by_quota, with_quota, with_quota_diagnosis
 from stretto.placement.refusal import refusal_of
 from stretto.placement.seats import Seats
 from stretto.placement.selection import Ranking, own_table
@@ -104,7 +105,9 @@ class Kernel:
             UnknownProfileError: there is no profile for the shape's schedulerName.
         """
         compiled = self._compiled(shape)
-        if compiled.prefilter() is not None:
+        if self._snapshot.quota.on:
+            count = self._snapshot.quota.room(shape, count)
+        if not count or compiled.prefilter() is not None:
             return Placement()
         if compiled.spans and count > 1:
             return self._place_singly(
@@ -224,7 +227,7 @@ class Kernel:
         """Place one pod on the best of the rows that extenders left, counting it; None: none fits
         any more. ``bonus`` is what they add to the totals of rows."""
         compiled = self._compiled(shape)
-        if compiled.prefilter() is not None:
+        if compiled.prefilter() is not None or refused_by_quota(shape, self._snapshot):
             return None
         ranking = Ranking(self._snapshot, seed=seed, own=self._own, avoid=())
         best = best_of(compiled, rows, snapshot=self._snapshot, ranking=ranking, bonus=bonus)
@@ -271,7 +274,8 @@ class Kernel:
         """bool[rows]: where the shape fits now, by the vector form of the filters."""
         compiled = self._compiled(shape)
         view = View(self._snapshot)
-        if compiled.prefilter() is not None or compiled.fails():
+        refused = refused_by_quota(shape, self._snapshot)
+        if refused or compiled.prefilter() is not None or compiled.fails():
             return np.zeros(view.size, dtype=np.bool_)
         mask = view.of(self._snapshot.live) & ~view.of(self._snapshot.frozen)
         for each in compiled.filters:
@@ -289,11 +293,6 @@ class Kernel:
         static.refresh()
         return static.mask
 
-    def check(self, shapes: Sequence[Shape], rows: Sequence[int]) -> list[Cause]:
-        """:meth:`check_one` for (shape, row) pairs; nothing is counted."""
-        check_one = self.check_one
-        return [check_one(shape, row) for shape, row in zip(shapes, rows, strict=True)]
-
     def check_one(self, shape: Shape, row: int) -> Cause:
         """Why the shape does not fit a row now; NONE: it fits.
 
@@ -305,6 +304,8 @@ class Kernel:
             return Cause.NODE_GONE
         if snapshot.frozen.item(row):
             return Cause.FROZEN
+        if snapshot.quota.on and snapshot.quota.refusal(shape):
+            return Cause.QUOTA
         compiled = self._shapes.get((False, shape.digest))
         if compiled is None or compiled.outdated():
             compiled = self._compiled(shape)
@@ -323,7 +324,8 @@ class Kernel:
 
     def diagnose(self, shape: Shape) -> Diagnosis:
         """Why the shape fits nowhere, in upstream's words."""
-        return diagnose(self._compiled(shape), self._snapshot)
+        compiled, snapshot = self._compiled(shape), self._snapshot
+        return with_quota_diagnosis(shape, snapshot, lambda: diagnose(compiled, snapshot))
 
     def post_filter(
         self,
@@ -395,7 +397,7 @@ class Kernel:
 
     def _admits(self, shape: Shape, row: int) -> bool:
         claims = claims_on(shape, row, snapshot=self._snapshot)
-        found = self._compiled(shape).filters
+        found = with_quota(self._compiled(shape).filters, shape, self._snapshot)
         filters = that_look(found) if claims else found
         return rejecting(filters, row, claims, snapshot=self._snapshot) is None
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from stretto.model.groups import LEGACY_GROUPS, POD_GROUP, decode_group
 from stretto.model.shape import Shape
+from stretto.quota.view import OUTSIDE, Standing
 from stretto.snapshot.columns import Snapshot
-from stretto.snapshot.pod_records import PodRecord, uid_key
+from stretto.snapshot.pod_records import LEAVING, PREEMPTED, PodRecord, uid_key
 
 NEVER_STARTED = (1 << 32) - 1
 """A pod without a start time counts as started just now: later than all others."""
@@ -71,6 +72,8 @@ class Lot:
         """Count its pods off their nodes (-1), or on them again."""
         for pod in self.pods:
             snapshot.suppose(pod.shape, pod.row, by, noted=noted)
+            if snapshot.quota.on and not pod.record.flags & (LEAVING | PREEMPTED):
+                snapshot.quota.suppose(pod.shape, by)  # else it counts as gone there anyway
 
 
 class _Group(NamedTuple):
@@ -134,14 +137,29 @@ class Lots:
         key = self._snapshot.group_of(shape_id)
         return bool(key) and (key in self._groups or not key.endswith(LEGACY_GROUPS))
 
-    def on(self, rows: Iterable[int], *, below: int) -> list[Lot]:
-        """The lots of less priority that have pods on some rows, in no particular order. The caller
-        has refreshed."""
+    def may_leave(self, record: PodRecord, *, unit: Shape, standing: Standing) -> bool:
+        """Whether a pod may be made to leave for a unit: it is of less priority, or, where there
+        are queues, as :func:`stretto.quota.accounts.may_leave` says."""
+        lower = self.priority_of(record.shape_id) < unit.priority
+        if standing.queue is None:
+            return lower
+        victim = self._snapshot.shape(record.shape_id)
+        return self._snapshot.quota.may_leave(standing, victim, record.flags, lower=lower)
+
+    def standing(self, unit: Shape) -> Standing:
+        """What quota makes of a unit."""
+        quota = self._snapshot.quota
+        return quota.standing(unit) if quota.on else OUTSIDE
+
+    def on(self, rows: Iterable[int], *, unit: Shape) -> list[Lot]:
+        """The lots that may be made to leave for a unit and have pods on some rows, in no
+        particular order. The caller has refreshed."""
+        standing = self.standing(unit)
         found: list[Lot] = []
         met: set[str] = set()
         for row in rows:
             for record in self._snapshot.records.of(row):
-                if self.priority_of(record.shape_id) >= below:
+                if not self.may_leave(record, unit=unit, standing=standing):
                     continue
                 key = self._snapshot.group_of(record.shape_id)
                 if key not in self._whole:
@@ -150,7 +168,9 @@ class Lots:
                 elif key not in met:
                     met.add(key)
                     lot = self._whole_lot(key)
-                    found += [lot] if lot.priority < below else []
+                    records = (pod.record for pod in lot.pods)
+                    if all(self.may_leave(r, unit=unit, standing=standing) for r in records):
+                        found.append(lot)
         return found
 
     def _whole_lot(self, key: str) -> Lot:

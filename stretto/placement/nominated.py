@@ -34,6 +34,8 @@ def claims_on(shape: Shape, row: int, *, snapshot: Snapshot) -> Claims:
     """
     name = snapshot.name[row]
     found = snapshot.nominations.ahead_of(name, shape.priority)
+    if snapshot.quota.on:
+        found += _ahead_by_quota(shape, name, snapshot)
     if not found:
         return _NONE
     if shape.nominated_node == name:
@@ -43,6 +45,14 @@ def claims_on(shape: Shape, row: int, *, snapshot: Snapshot) -> Claims:
         if own is not None:
             found.remove(own)
     return found
+
+
+def _ahead_by_quota(shape: Shape, name: str, snapshot: Snapshot) -> Iterator[Shape]:
+    """Nominated pods of less priority that are guaranteed what the shape would borrow."""
+    for uid, other in snapshot.nominations.on(name).items():
+        lower = other.priority < shape.priority and "#" not in uid
+        if lower and snapshot.quota.yields(shape, other):
+            yield other
 
 
 def _is_own(other: Shape, shape: Shape, *, whatever_labels: bool = False) -> bool:

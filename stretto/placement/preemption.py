@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stretto.model.shape import Shape
 from stretto.placement.compiled import CompiledShape
 from stretto.placement.evaluation import (
     claimed_rejections,
@@ -27,6 +28,13 @@ from stretto.placement.framework import Bools, Code, Status
 from stretto.placement.lots import Lots, pods_of
 from stretto.placement.nominated import status_from
 from stretto.placement.postfilter import PreemptionArgs
+from stretto.placement.quota_filter import (
+    ROOM_COMES,
+    in_queue,
+    queue_problem,
+    refused_by_quota,
+    with_quota,
+)
 from stretto.placement.victim_table import NO_VICTIMS, POSSIBLE, TOO_FULL, VictimTable, only_fit
 from stretto.placement.victims import NOBODY, Ground, Victims, select_victims, violations
 from stretto.snapshot.budgets import BUDGET, BudgetRow, budgets
@@ -98,20 +106,26 @@ class Preemption:
         shape, snapshot = compiled.shape, self._snapshot
         if shape.preemption_policy == "Never":
             return NEVER
+        if problem := queue_problem(shape, snapshot):
+            return f"not eligible: {problem}"
+        if refused_by_quota(shape, snapshot) and snapshot.quota.fits_without_leaving(shape):
+            return ROOM_COMES
         row = snapshot.row_of_name(shape.nominated_node) if shape.nominated_node else None
         if row is None or not self._potential(compiled)[row]:
             return ""
-        if self.terminating(row, below=shape.priority):
+        if self.terminating(row, unit=shape):
             return TERMINATING
         return ""
 
-    def terminating(self, row: int, *, below: int) -> bool:
-        """Whether a pod of less priority is on its way out of a row because of preemption."""
+    def terminating(self, row: int, *, unit: Shape) -> bool:
+        """Whether a pod is on its way out of a row because of preemption that might have been for a
+        unit."""
         self.lots.refresh()
+        standing = self.lots.standing(unit)
         return any(
             record.flags & LEAVING
             and record.flags & PREEMPTED
-            and self.lots.priority_of(record.shape_id) < below
+            and self.lots.may_leave(record, unit=unit, standing=standing)
             for record in self._snapshot.records.of(row)
         )
 
@@ -130,7 +144,8 @@ class Preemption:
         if reason:
             return Decision(reason)
         fit = only_fit(compiled)
-        if refused or (args.strict_budgets and self.budgets()):
+        strict = args.strict_budgets and self.budgets()
+        if refused or strict or in_queue(compiled.shape, self._snapshot):
             fit = None  # the table is for shapes that fit nowhere, and knows upstream's rule only
         if fit is not None and prefilter_status(compiled) is None and compiled.named is None:
             return self._decide_by_table(self._table(compiled), compiled, tie=tie)
@@ -147,8 +162,11 @@ class Preemption:
 
     def victims_on(self, compiled: CompiledShape, row: int) -> Victims | Status:
         """Who would have to leave one node."""
+        if queue_problem(compiled.shape, self._snapshot):
+            return NOBODY
         ground = self.ground(strict=compiled.profile.preemption.strict_budgets)
-        return select_victims(compiled.filters, compiled.shape, row, ground=ground)
+        filters = with_quota(compiled.filters, compiled.shape, self._snapshot)
+        return select_victims(filters, compiled.shape, row, ground=ground)
 
     def ground(self, *, strict: bool = False) -> Ground:
         """What questions about victims are asked on now."""
@@ -168,7 +186,7 @@ class Preemption:
         """These pods as victims; None if they are not all there, not all lower, or a part of a
         group that goes as a whole."""
         self.lots.refresh()
-        lots = self.lots.on((row,), below=compiled.shape.priority)
+        lots = self.lots.on((row,), unit=compiled.shape)
         lots = [lot for lot in lots if lot.uids <= set(uids)]
         if sum(len(lot.pods) for lot in lots) < len(uids):
             return None
@@ -210,7 +228,7 @@ class Preemption:
         if not compiled.local or self.lots.whole():
             return {}  # what happens on one row may count on others
         stamps = (
-            (snapshot.kind_version(BUDGET), self.lots.version),
+            (snapshot.kind_version(BUDGET), self.lots.version + snapshot.quota.version),
             snapshot.changes.stamp,
             snapshot.record_changes.stamp,
         )
@@ -242,6 +260,7 @@ class Preemption:
             found[row] = status_from(plugin, rejections).code is Code.UNSCHEDULABLE
         without = np.zeros(snapshot.rows, dtype=np.bool_)
         without[list(claimed)] = True
+        alive = live
         for _, rejections, alive in steps(compiled, snapshot, without=without, nominated=nominated):
             here = np.zeros(snapshot.rows, dtype=np.bool_)
             hard = np.zeros(snapshot.rows, dtype=np.bool_)
@@ -249,6 +268,8 @@ class Preemption:
                 here |= rejection.rows & alive
                 hard |= rejection.rows & (rejection.unresolvable | np.bool_(rejection.error))
             found |= here & ~hard
+        if refused_by_quota(compiled.shape, snapshot):
+            found |= alive  # what keeps it out of these is quota alone
         return found
 
     # ------------------------------------------------------------------------------------ by table

@@ -51,9 +51,9 @@ class Seats:
         return set(self._on)
 
     @property
-    def priority(self) -> int:
-        """What all members have."""
-        return self._seats[0][0].priority
+    def first(self) -> Shape:
+        """Of the first member; they all have its priority and its queue."""
+        return self._seats[0][0]
 
     @property
     def local(self) -> bool:
@@ -73,12 +73,17 @@ class Seats:
             for shape, row in seats:
                 if not self._admits(shape, row):
                     return False
-                self._snapshot.suppose(shape, row, 1)
+                self._suppose(shape, row, 1)
                 counted += 1
             return True
         finally:
             for shape, row in seats[:counted]:
-                self._snapshot.suppose(shape, row, -1)
+                self._suppose(shape, row, -1)
+
+    def _suppose(self, shape: Shape, row: int, by: int) -> None:
+        self._snapshot.suppose(shape, row, by)
+        if self._snapshot.quota.on:
+            self._snapshot.quota.suppose(shape, by)
 
 
 def let_back(lots: Sequence[Lot], seats: Seats) -> list[Lot]:

@@ -146,7 +146,7 @@ def needed_of(
     being on their way out already, and with them their lots; None: even without all of them the
     seats do not hold."""
     ground.lots.refresh()
-    lots = touching(ground.lots.on(set(uids.values()), below=seats.priority), uids)
+    lots = touching(ground.lots.on(set(uids.values()), unit=seats.first), uids)
     lots.sort(key=lambda lot: lot.importance)
     going = touching(lots, leaving)
     absent = list(lots)
@@ -164,9 +164,9 @@ def needed_of(
 
 def _lower(shape: Shape, row: int, lots: Lots) -> list[Lot]:
     """Most important first."""
-    if shape.priority <= lots.lowest_priority():
+    if shape.priority <= lots.lowest_priority() and lots.standing(shape).queue is None:
         return []
-    return sorted(lots.on((row,), below=shape.priority), key=lambda lot: lot.importance)
+    return sorted(lots.on((row,), unit=shape), key=lambda lot: lot.importance)
 
 
 def _reprieve(

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from stretto.model.shape import Shape
 from stretto.model.unit import Version
+from stretto.quota.view import QuotaView
 from stretto.snapshot.assuming import Assumer
 from stretto.snapshot.capacity import CapacityCache
 from stretto.snapshot.changes import ChangeLog
@@ -33,10 +34,11 @@ from stretto.snapshot.interning import Interner
 from stretto.snapshot.kins import KinTable
 from stretto.snapshot.labels import LabelColumn, LabelTable
 from stretto.snapshot.nominations import NOMINATION, Nominations, decode_nomination
-from stretto.snapshot.objects import ObjectTable
+from stretto.snapshot.objects import ObjectReading, ObjectTable
 from stretto.snapshot.pod_records import PodRecord, PodRecords
 from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
 from stretto.snapshot.ports import PortTable
+from stretto.snapshot.quota_rows import tell_quota
 from stretto.snapshot.resources import ResourceTable, grown
 from stretto.snapshot.stakes import STAKE, Stakes
 from stretto.snapshot.tallies import TallyTable
@@ -52,7 +54,7 @@ class SnapshotError(ValueError):
     """A delta does not continue this snapshot; the follower must ask for a full state."""
 
 
-class Snapshot:
+class Snapshot(ObjectReading):
     """Columns over node rows; see the module docstring.
 
     Arrays have ``capacity`` entries of which the first ``rows`` were ever used; ``live`` says which
@@ -113,6 +115,7 @@ class Snapshot:
         """Committed pods one by one."""
         self.nominations = Nominations(note=self._note_name, promise=self.kins.promise)
         self.stakes = Stakes(self.nominations, self.shape)
+        self.quota = QuotaView(self.nominations.shapes)
         self._row_of_id: dict[int, int] = {}
         self._row_of_name: dict[str, int] = {}
         self._free: list[int] = []
@@ -166,36 +169,6 @@ class Snapshot:
         """bool[capacity]: rows that hold an image under this name; ask each time."""
         return self.images.column(name, self.node_rows)
 
-    def objects(self, kind: str) -> Mapping[str, bytes]:
-        """Payloads of a kind by key."""
-        return self._objects.payloads(kind)
-
-    @property
-    def object_version(self) -> int:
-        """Grows with each change to an object."""
-        return self._objects.version
-
-    def kind_version(self, kind: str) -> int:
-        """Grows with each change to an object of the kind; 0: there never was one."""
-        return self._objects.kind_version(kind)
-
-    def object_payload(self, kind: str, key: str) -> bytes | None:
-        """The payload of one object; None if there is none."""
-        return self._objects.payload(kind, key)
-
-    def objects_changed(self, kind: str, version: int) -> list[str] | None:
-        """Keys of a kind put or removed since ``object_version`` was ``version``; None: not known
-        any more, treat as all."""
-        return self._objects.changed(kind, version)
-
-    def objects_in(self, kind: str, namespace: str) -> Mapping[str, ObjectRow]:
-        """The objects of a namespaced kind in one namespace, by key."""
-        return self._objects.inside(kind, namespace)
-
-    def namespace_version(self, kind: str, namespace: str) -> int:
-        """Grows with each change to an object of the kind in the namespace."""
-        return self._objects.namespace_version(kind, namespace)
-
     def full_state(self, *, nodes_per_chunk: int = 500) -> Iterator[Delta]:
         """The committed state in chunks for a new follower."""
         return chunks(
@@ -210,8 +183,7 @@ class Snapshot:
         if usage.assumes and self.assumer is not None:
             for _ in range(count):
                 self.assumer.assume(shape, row)
-        self._note_tentative(row, count)
-        self._shift(usage, row, count)
+        self._tentatively(shape, usage, row, count)
 
     def remove_pod(self, shape: Shape, row: int, *, count: int = 1) -> None:
         """Undo :meth:`add_pod`. A row whose node went away meanwhile has nothing left to undo; see
@@ -220,8 +192,7 @@ class Snapshot:
         if usage.assumes and self.assumer is not None:
             for _ in range(count):
                 self.assumer.forget(shape, row)
-        self._note_tentative(row, -count)
-        self._shift(usage, row, -count)
+        self._tentatively(shape, usage, row, -count)
 
     def suppose(self, shape: Shape, row: int, by: int, *, noted: bool = False) -> None:
         """Count pods on a row, or off it, for the length of a question; whoever does so undoes it.
@@ -270,9 +241,12 @@ class Snapshot:
         assert usage is not None, f"shape {shape_id} is not defined"
         return {column.name: amount for column, amount in usage.lines}
 
-    def _note_tentative(self, row: int, count: int) -> None:
+    def _tentatively(self, shape: Shape, usage: Usage, row: int, count: int) -> None:
         self.tentative += count
         self._tentative_on[row] = self._tentative_on.get(row, 0) + count
+        self._shift(usage, row, count)
+        if self.quota.on:
+            self.quota.count(shape, row, count)
 
     def begin(self, epoch: int) -> None:
         """The same state, under another epoch: its holder has become the one who writes the log."""
@@ -305,9 +279,7 @@ class Snapshot:
                 "start with an empty snapshot and a full state"
             )
         if delta.sequence < self.version.sequence:
-            raise SnapshotError(
-                f"delta {delta.sequence} is older than {tuple(self.version)}: ask for a full state"
-            )
+            raise SnapshotError(f"delta {delta.sequence} is older than {tuple(self.version)}")
 
     def _apply_pods(self, delta: Delta) -> None:
         counts, uids = delta.pod_count, delta.pod_uid
@@ -425,6 +397,7 @@ class Snapshot:
             del self._row_of_name[old.name]
         self._pods.clear(row)
         self.records.clear(row)
+        self.quota.clear_row(row)
         self.tentative -= self._tentative_on.pop(row, 0)
         self.resources.clear(row)
         self.ports.clear(row)
@@ -451,6 +424,7 @@ class Snapshot:
         if row.kind in STORAGE_KINDS:
             self.volumes.put(row.kind, row.key, None if row.removed else row.payload)
         self._objects.put(row)
+        tell_quota(self.quota, row)
         if row.kind == NOMINATION:
             self.restore_nomination(row.key)
         elif row.kind == STAKE:

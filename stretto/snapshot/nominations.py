@@ -111,6 +111,11 @@ class Nominations:
             if shape.priority >= priority and (shape.priority == priority or uid not in self._lent)
         ]
 
+    def shapes(self) -> Iterator[Shape]:
+        """Of all nominated pods; what stakes keep (their names have a "#") is no pod's yet."""
+        for there in self._on.values():
+            yield from (shape for uid, shape in there.items() if "#" not in uid)
+
     def nodes(self) -> Iterable[str]:
         """Names of the nodes that pods are nominated to."""
         return self._on.keys()

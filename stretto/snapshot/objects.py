@@ -69,3 +69,39 @@ def _put(table: dict[Place, dict[str, ObjectRow]], place: Place, row: ObjectRow)
         table[place].pop(row.key, None)
         if not table[place]:
             del table[place]
+
+
+class ObjectReading:
+    """What readers of a snapshot ask of its objects."""
+
+    _objects: ObjectTable
+
+    def objects(self, kind: str) -> Mapping[str, bytes]:
+        """Payloads of a kind by key."""
+        return self._objects.payloads(kind)
+
+    @property
+    def object_version(self) -> int:
+        """Grows with each change to an object."""
+        return self._objects.version
+
+    def kind_version(self, kind: str) -> int:
+        """Grows with each change to an object of the kind; 0: there never was one."""
+        return self._objects.kind_version(kind)
+
+    def object_payload(self, kind: str, key: str) -> bytes | None:
+        """The payload of one object; None if there is none."""
+        return self._objects.payload(kind, key)
+
+    def objects_changed(self, kind: str, version: int) -> list[str] | None:
+        """Keys of a kind put or removed since ``object_version`` was ``version``; None: not known
+        any more, treat as all."""
+        return self._objects.changed(kind, version)
+
+    def objects_in(self, kind: str, namespace: str) -> Mapping[str, ObjectRow]:
+        """The objects of a namespaced kind in one namespace, by key."""
+        return self._objects.inside(kind, namespace)
+
+    def namespace_version(self, kind: str, namespace: str) -> int:
+        """Grows with each change to an object of the kind in the namespace."""
+        return self._objects.namespace_version(kind, namespace)

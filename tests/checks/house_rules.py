@@ -18,8 +18,9 @@ FUNCTION_LINES = 50
 BRAINS = {
     "binder": {
         "auditor", "bindings", "budgets", "cluster", "commit", "effects", "entries", "log",
-        "machine", "outcomes", "preemptions", "unchecked",
+        "machine", "outcomes", "preemptions", "quota", "unchecked",
     },
+    "stretto/quota": {"accounts", "rows", "tree", "view"},
     "dispatcher": {
         "assignment", "auditor", "cluster_events", "conditions", "groups", "intake", "machine",
         "outcomes", "pods", "queue", "shapes", "shard_side", "statistics", "wakeups",

@@ -27,6 +27,7 @@ STORAGE = (
 )  # fmt: skip
 EVENTS = "events.k8s.io/events"
 LEASES = "coordination.k8s.io/leases"
+QUEUES = "scheduling.stretto.io/queues"
 SELECTING = ("/services", "/replicationcontrollers", "apps/replicasets", "apps/statefulsets")
 REVIEWS: tuple[Right, ...] = (
     ("create", "authentication.k8s.io/tokenreviews", "", ""),
@@ -38,6 +39,7 @@ EXPECTED: dict[str, set[Right]] = {
         ("watch", "/pods", "", ""),
         ("patch", "/pods/status", "", ""),
         ("patch", "scheduling.k8s.io/podgroups/status", "", ""),
+        ("patch", f"{QUEUES}/status", "", ""),
         ("create", EVENTS, "", ""),
         *REVIEWS,
         ("get", LEASES, "stretto-dispatcher", NAMESPACE),
@@ -52,6 +54,8 @@ EXPECTED: dict[str, set[Right]] = {
         ("list", "/namespaces", "", ""),
         ("watch", "/namespaces", "", ""),
         ("get", "/namespaces", "kube-system", ""),
+        ("list", QUEUES, "", ""),
+        ("watch", QUEUES, "", ""),
         *(
             (verb, f"resource.k8s.io/{name}", "", "")
             for name in DEVICE_RESOURCES.values()
@@ -103,6 +107,7 @@ RESOURCES = (
     "resource.k8s.io/resourceclaims/status", "resource.k8s.io/resourceclaims/binding",
     *(resource for _, resource, _, _ in REVIEWS),
     "authorization.k8s.io/localsubjectaccessreviews",
+    QUEUES, f"{QUEUES}/status",
 )  # fmt: skip
 
 
@@ -127,7 +132,7 @@ def resources_of(folder: Path) -> list[dict[str, Any]]:
 
 MANIFESTS = resources_of(DEPLOY / "base")
 PLURALS = {"NetworkPolicy": "networkpolicies"}
-CLUSTER_WIDE = ("Namespace", "ClusterRole", "ClusterRoleBinding")
+CLUSTER_WIDE = ("Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
 
 
 def folder_of(manifest: dict[str, Any]) -> str:

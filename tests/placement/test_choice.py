@@ -47,6 +47,10 @@ def kernel_on(snapshot: Snapshot, **kwargs) -> Kernel:
     return Kernel(snapshot, Profiles.default(), **kwargs)
 
 
+def checked(kernel, shapes, rows):
+    return [kernel.check_one(shape, row) for shape, row in zip(shapes, rows, strict=True)]
+
+
 def test_equals_are_spread_by_seed_and_own_partitions_come_first():
     own = frozenset(range(16))
     firsts = set()
@@ -121,9 +125,9 @@ def test_frozen_and_gone_nodes_are_named_by_the_check_and_never_chosen():
     node = snapshot.node(0)
     delta = Delta(epoch=1, sequence=2, nodes=[NodeChange(1, node, frozen=True)], removed_nodes=[2])
     kernel = kernel_on(snapshot)
-    assert kernel.check([PLAIN, PLAIN], [0, 1]) == [Cause.NONE, Cause.NONE]
+    assert checked(kernel, [PLAIN, PLAIN], [0, 1]) == [Cause.NONE, Cause.NONE]
     snapshot.apply(delta)
-    assert kernel.check([PLAIN, PLAIN, PLAIN], [0, 1, 99]) == [
+    assert checked(kernel, [PLAIN, PLAIN, PLAIN], [0, 1, 99]) == [
         Cause.FROZEN, Cause.NODE_GONE, Cause.NODE_GONE,
     ]  # fmt: skip
     assert kernel.place(PLAIN, 1, seed=1).rows == []
@@ -135,7 +139,7 @@ def test_causes_of_a_failed_check():
     kernel = kernel_on(snapshot)
     big = msgspec.structs.replace(PLAIN, requests=(("cpu", 5000),))
     picky = msgspec.structs.replace(PLAIN, node_selector=(("a", "b"),))
-    assert kernel.check([big, picky], [0, 0]) == [Cause.CAPACITY, Cause.NODE_CHANGED]
+    assert checked(kernel, [big, picky], [0, 0]) == [Cause.CAPACITY, Cause.NODE_CHANGED]
 
 
 def test_an_unknown_profile_is_an_error_and_a_refusal():

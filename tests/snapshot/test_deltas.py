@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stretto.snapshot.columns import Snapshot, SnapshotError
-from stretto.snapshot.delta import Delta, NodeChange, ObjectRow, decode_node_row
+from stretto.snapshot.delta import Delta, NodeChange, ObjectRow, decode_node_row, encode_labels
 from stretto.snapshot.pod_records import PodRecord, PodRecords
 from tests.placement import worlds
 
@@ -57,9 +57,9 @@ def history(rng: random.Random, steps: int) -> tuple[Snapshot, list[Delta]]:
             snapshot.image_column("img-1:latest")
         delta = worlds.step(rng, snapshot, known)
         if rng.random() < 0.3:
-            key = str(rng.randint(0, 3))
+            key, labels = str(rng.randint(0, 3)), encode_labels({})
             delta.objects.append(
-                ObjectRow("Namespace", key, delta.sequence, b"x", removed=rng.random() < 0.4)
+                ObjectRow("Namespace", key, delta.sequence, labels, removed=rng.random() < 0.4)
             )
         deltas.append(delta)
         snapshot.apply(delta)

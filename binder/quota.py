@@ -1,0 +1,303 @@
+"""What every queue has used: the Binder's book, of which the log shows the sums.
+
+A pod counts from its reservation (or from when it is seen bound, whoever bound it) until it is
+gone. The cluster *touches* a pod whenever something about it changes; when a step of the log is
+closed, the touched ones are looked at and what follows goes into that very step: sums of queues,
+and flags of pods. So the usage at a version contains every commit up to it, exactly.
+
+A pod's level (see :mod:`stretto.quota.accounts`) is found when it comes, oldest first, and only
+rises, when a guarantee above it has room again. A new tree is counted anew from the pods.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stretto.model.shape import Shape
+from stretto.quota.accounts import NO_LEVEL, Accounts
+from stretto.quota.rows import Amounts, QueueRow, UsageRow, asked
+from stretto.quota.tree import QueueNode, Tree
+from stretto.quota.view import flags_for
+
+
+class Placed(NamedTuple):
+    """What the book must know of a pod that is on a node."""
+
+    shape: Shape
+    start_s: int
+    """status.startTime in seconds since 1970; 0: not known."""
+    leaving: bool
+    """It has been asked to go."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """A pod in a queue."""
+
+    uid: str
+    queue: QueueNode
+    amounts: Amounts
+    order: int
+    """Of its coming."""
+    level: int = NO_LEVEL
+    leaving: bool = False
+    since_s: int = 0
+    aged: bool = False
+
+    @property
+    def reclaimable(self) -> bool:
+        """It has run for the minimum, and its own queue does not guarantee it."""
+        return self.aged and self.level != self.queue.depth
+
+    @property
+    def flags(self) -> int:
+        """What the log says of it."""
+        return flags_for(self.level, aged=self.reclaimable)
+
+
+class QuotaBook:
+    """See the module docstring. ``placed`` tells of a pod, or that it is on no node; ``all_pods``
+    names every pod that is on one."""
+
+    def __init__(
+        self, *, placed: Callable[[str], Placed | None], all_pods: Callable[[], Iterable[str]]
+    ) -> None:
+        self.on = False
+        """The API of queues is served."""
+        self._placed = placed
+        self._all_pods = all_pods
+        self._rows: dict[str, QueueRow] = {}
+        self._namespaces: dict[str, str] = {}
+        self._tree: Tree | None = None
+        self._accounts = Accounts()
+        self._pods: dict[str, Counted] = {}
+        self._touched: dict[str, None] = {}
+        self._freed: set[str] = set()
+        """Roots under which something that was guaranteed has ended."""
+        self._told: dict[str, UsageRow] = {}
+        self._flags: dict[str, int] = {}
+        """By uid, what the log says."""
+        self._ages: list[tuple[int, str]] = []
+        """(when it has run for the minimum, uid)."""
+        self._now_s = 0
+        self._orders = 0
+
+    # --------------------------------------------------------------------------------- what happens
+    def served(self, served: bool) -> None:
+        """Whether the API server serves queues."""
+        self.on = served
+        self._tree = None
+
+    def queue(self, name: str, row: QueueRow | None) -> None:
+        """A queue is so, or is gone."""
+        before = self._rows.pop(name, None)
+        if row is not None:
+            self._rows[name] = row
+        if before is None or row is None or before.asks != row.asks:
+            self._tree = None
+
+    def usage(self, name: str, row: UsageRow | None) -> None:
+        """Nobody but the book itself says so."""
+
+    def namespace(self, name: str, label: str) -> None:
+        """A namespace has this queue label, or none ("")."""
+        if self._namespaces.get(name, "") != label:
+            self._namespaces[name] = label
+            self._tree = None
+
+    def touch(self, uid: str) -> None:
+        """Something about a pod has changed."""
+        self._touched[uid] = None
+
+    def tick(self, now_s: int) -> bool:
+        """It is so late (seconds since 1970); True if a pod has come of age."""
+        self._now_s = now_s
+        return bool(self._ages) and self._ages[0][0] <= now_s
+
+    @property
+    def pending(self) -> bool:
+        """There is something to settle."""
+        due = bool(self._ages) and self._ages[0][0] <= self._now_s
+        return self.on and (due or self._tree is None or bool(self._touched))
+
+    def flags_of(self, uid: str) -> int:
+        """What the log says of a pod beside the flags of the API."""
+        return self._flags.get(uid, 0)
+
+    # ------------------------------------------------------------------------------------- settling
+    def settle(self) -> tuple[list[tuple[str, UsageRow | None]], list[str]]:
+        """(queues whose usage changed, None for those that are gone; uids of placed pods whose
+        flags changed) since the last call."""
+        if self._tree is None:
+            self._anew()
+        touched, self._touched = self._touched, {}
+        before = {uid: self._flags.get(uid, 0) for uid in touched}
+        for uid in touched:
+            self._look_at(uid)
+        for counted in self._grown_up():
+            before.setdefault(counted.uid, self._flags.get(counted.uid, 0))
+        for counted in self._raised():
+            before.setdefault(counted.uid, self._flags.get(counted.uid, 0))
+        changed = []
+        for uid, flags in before.items():
+            found = self._pods.get(uid)
+            now = found.flags if found is not None else 0
+            if now:
+                self._flags[uid] = now
+            else:
+                self._flags.pop(uid, None)
+            if now != flags and self._placed(uid) is not None:
+                changed.append(uid)
+        return self._changed_rows(), changed
+
+    def settled(self) -> None:
+        """What was shown of flags is in the log; that is no news."""
+        self._touched.clear()
+
+    def _anew(self) -> None:
+        """Other queues, or other namespaces: every pod is looked at again, the oldest first."""
+        self._tree = Tree(self._rows, self._namespaces)
+        self._accounts = Accounts()
+        old, self._pods = self._pods, {}
+        self._ages, self._freed = [], set()
+        names = list(self._all_pods())
+        first = {uid: counted.order for uid, counted in old.items()}
+        placed = {uid: self._placed(uid) for uid in names}
+        starts = {uid: p.start_s or (1 << 40) for uid, p in placed.items() if p is not None}
+        names.sort(key=lambda uid: (first.get(uid, 1 << 60), starts.get(uid, 0), uid))
+        since = {uid: counted.since_s for uid, counted in old.items()}
+        self._touched = dict.fromkeys([*names, *old, *self._touched])
+        for uid in names:
+            self._come(uid, placed[uid], since_s=since.get(uid, 0))
+
+    def _look_at(self, uid: str) -> None:
+        placed, known = self._placed(uid), self._pods.get(uid)
+        if placed is not None and known is not None:
+            assert self._tree is not None
+            shape = placed.shape
+            queue = self._tree.assigned(shape.namespace, shape.queue).queue
+            if queue is known.queue and asked(shape) == known.amounts:
+                self._left(known, leaving=placed.leaving)
+                return
+        since_s = known.since_s if known is not None else 0
+        if known is not None:
+            self._go(known)
+        self._come(uid, placed, since_s=since_s)
+
+    def _come(self, uid: str, placed: Placed | None, *, since_s: int) -> None:
+        if placed is None:
+            return
+        assert self._tree is not None
+        shape = placed.shape
+        queue = self._tree.assigned(shape.namespace, shape.queue).queue
+        if queue is None:
+            return
+        self._orders += 1
+        amounts = asked(shape)
+        counted = Counted(uid, queue, amounts, self._orders)
+        counted.since_s = placed.start_s or since_s or self._now_s
+        counted.level = self._accounts.level(queue, amounts)
+        self._pods[uid] = counted
+        self._accounts.use(queue, amounts)
+        self._accounts.hold(queue, counted.level, amounts)
+        self._left(counted, leaving=placed.leaving)
+        due = counted.since_s + queue.row.min_runtime_s
+        if due <= self._now_s:
+            self._mark(counted, aged=True)
+        else:
+            heapq.heappush(self._ages, (due, uid))
+
+    def _go(self, counted: Counted) -> None:
+        self._left(counted, leaving=False)
+        self._mark(counted, aged=False)
+        self._accounts.use(counted.queue, counted.amounts, -1)
+        self._accounts.hold(counted.queue, counted.level, counted.amounts, -1)
+        if counted.level != NO_LEVEL:
+            self._freed.add(counted.queue.root.name)
+        del self._pods[counted.uid]
+
+    def _left(self, counted: Counted, *, leaving: bool) -> None:
+        if counted.leaving != leaving:
+            counted.leaving = leaving
+            self._accounts.leave(counted.queue, counted.amounts, 1 if leaving else -1)
+
+    def _mark(self, counted: Counted, *, aged: bool, level: int | None = None) -> None:
+        """Its age, or its level, is another one: count it among those that may be reclaimed."""
+        before = counted.reclaimable
+        counted.aged = aged
+        if level is not None:
+            counted.level = level
+        if counted.reclaimable != before:
+            for each in counted.queue.path:
+                self._accounts.of(each).aged += 1 if counted.reclaimable else -1
+
+    def _grown_up(self) -> list[Counted]:
+        """Pods that have run for the minimum by now."""
+        found = []
+        while self._ages and self._ages[0][0] <= self._now_s:
+            due, uid = heapq.heappop(self._ages)
+            counted = self._pods.get(uid)
+            if counted is None or counted.aged:
+                continue
+            if counted.since_s + counted.queue.row.min_runtime_s == due:
+                self._mark(counted, aged=True)
+                found.append(counted)
+        return found
+
+    def _raised(self) -> list[Counted]:
+        """Pods that a guarantee has room for now; the oldest first, as when they came."""
+        freed, self._freed = self._freed, set()
+        if not freed:
+            return []
+        found = []
+        hopeless: set[tuple[str, int, Amounts]] = set()
+        for counted in self._pods.values():
+            queue, level = counted.queue, counted.level
+            key = queue.name, level, counted.amounts
+            if queue.root.name not in freed or level == queue.depth or key in hopeless:
+                continue
+            self._accounts.hold(queue, level, counted.amounts, -1)
+            better = self._accounts.level(queue, counted.amounts)
+            if better > level:
+                self._mark(counted, aged=counted.aged, level=better)
+                found.append(counted)
+            else:
+                hopeless.add(key)
+            self._accounts.hold(queue, counted.level, counted.amounts)
+        return found
+
+    def _changed_rows(self) -> list[tuple[str, UsageRow | None]]:
+        assert self._tree is not None
+        changed: list[tuple[str, UsageRow | None]] = []
+        for node in self._tree:
+            account = self._accounts.of(node)
+            row = UsageRow(
+                tuple(sorted(account.used.items())),
+                tuple(sorted(account.held.items())),
+                tuple(sorted(account.leaving.items())),
+                account.aged,
+            )
+            if self._told.get(node.name) != row:
+                self._told[node.name] = row
+                changed.append((node.name, row))
+        for name in self._told.keys() - self._tree.nodes.keys():
+            del self._told[name]
+            changed.append((name, None))
+        return changed
+
+    def validate(self) -> None:
+        """Assert that the sums are those of the pods."""
+        if not self.on or self._tree is None:
+            return
+        sums = Accounts()
+        for uid, counted in self._pods.items():
+            placed = self._placed(uid)
+            assert placed is not None or uid in self._touched, f"{uid} is counted and on no node"
+            sums.use(counted.queue, counted.amounts)
+            sums.hold(counted.queue, counted.level, counted.amounts)
+        for node in self._tree:
+            assert self._accounts.of(node).used == sums.of(node).used, f"{node!r} used"
+            assert self._accounts.of(node).held == sums.of(node).held, f"{node!r} held"

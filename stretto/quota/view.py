@@ -1,0 +1,270 @@
+"""Quota as of a snapshot: what the log says of queues and their usage, and the tentative pods.
+
+The same view answers a shard that decides, the Binder that commits, and preemption in both; the
+snapshot tells it of every tentative pod and of every pod that is supposed away. Without queues it
+is off, and costs a look at one attribute.
+
+Nominated pods are counted beside: the room that their victims leave is theirs, so that an other's
+admission counts them as used. What is asked to go still counts as used for admission, and not
+for reclaim.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from stretto.model.shape import Shape
+from stretto.quota.accounts import NO_LEVEL, Accounts, Sums, add, may_leave
+from stretto.quota.rows import QueueRow, UsageRow, asked
+from stretto.quota.tree import Assigned, QueueNode, Tree
+
+AGED = 4
+"""Flag of a pod: it has run for the minimum of its queue, and may be reclaimed."""
+LEVEL_SHIFT = 4
+"""Above this bit of the flags: the level of its guarantee plus 1, 0 for none."""
+LEVEL_MASK = 0xF0
+
+
+class Standing(NamedTuple):
+    """What quota makes of a pod that wants to be placed."""
+
+    queue: QueueNode | None
+    level: int
+
+
+OUTSIDE = Standing(None, NO_LEVEL)
+
+
+def level_of(flags: int) -> int:
+    """The level that a pod's flags say."""
+    return ((flags & LEVEL_MASK) >> LEVEL_SHIFT) - 1
+
+
+def flags_for(level: int, *, aged: bool) -> int:
+    """The flags that say a level, and whether the pod may be reclaimed."""
+    return (level + 1) << LEVEL_SHIFT | (AGED if aged else 0)
+
+
+class QuotaView:
+    """See the module docstring."""
+
+    def __init__(self, nominated: Callable[[], Iterable[Shape]] = tuple) -> None:
+        self.on = False
+        """The API of queues is served."""
+        self.version = 0
+        """Grows with each change to queues, usage or namespaces."""
+        self._nominated = nominated
+        self._rows: dict[str, QueueRow] = {}
+        self._usage: dict[str, UsageRow] = {}
+        self._namespaces: dict[str, str] = {}
+        self._tree: Tree | None = None
+        self._accounts = Accounts()
+        self._tentative: dict[bytes, tuple[Shape, int]] = {}
+        """By digest: pods counted beside what the log says."""
+        self._on_rows: dict[int, Counter[bytes]] = {}
+        """How many of them are on which row of the snapshot."""
+
+    # -------------------------------------------------------------------------------------- the log
+    def served(self, served: bool) -> None:
+        """Whether the API server serves queues."""
+        if served != self.on:
+            self.on = served
+            self._tentative.clear()
+            self._on_rows.clear()
+            self._changed()
+
+    def queue(self, name: str, row: QueueRow | None) -> None:
+        """A queue is so, or is gone."""
+        before = self._rows.get(name)
+        if row is None:
+            self._rows.pop(name, None)
+        else:
+            self._rows[name] = row
+        if before is None or row is None or before.asks != row.asks:
+            self._changed()
+
+    def usage(self, name: str, row: UsageRow | None) -> None:
+        """The Binder says what a queue has used."""
+        self.version += 1
+        if row is None:
+            self._usage.pop(name, None)
+        else:
+            self._usage[name] = row
+        if self._tree is not None:
+            self._count(name)
+
+    def namespace(self, name: str, label: str) -> None:
+        """A namespace has this queue label, or none ("")."""
+        if self._namespaces.get(name, "") == label:
+            return
+        if label:
+            self._namespaces[name] = label
+        else:
+            del self._namespaces[name]
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._tree = None
+
+    # ------------------------------------------------------------------------------------- reading
+    @property
+    def tree(self) -> Tree:
+        """The queues as they are now."""
+        if self._tree is None:
+            self._tree = Tree(self._rows, self._namespaces)
+            self._accounts = Accounts()
+            for name in self._tree.nodes:
+                self._count(name)
+            for shape, count in self._tentative.values():
+                self._add(shape, count)
+        return self._tree
+
+    @property
+    def accounts(self) -> Accounts:
+        """The sums of the queues, tentative pods included; those are taken for held, so that what
+        is under way is never promised a guarantee twice."""
+        assert self.tree is not None
+        return self._accounts
+
+    def _count(self, name: str) -> None:
+        """Take over a queue's usage row, the tentative pods on top."""
+        assert self._tree is not None
+        node = self._tree.nodes.get(name)
+        if node is None:
+            return
+        row = self._usage.get(name, UsageRow())
+        account = self._accounts.of(node)
+        account.used, account.held = dict(row.used), dict(row.held)
+        account.leaving, account.aged = dict(row.leaving), row.aged
+        for shape, count in self._tentative.values():
+            queue = self.assigned(shape).queue
+            if queue is not None and node.contains(queue):
+                for sums in (account.used, account.held):
+                    add(sums, asked(shape), count)
+
+    def usage_of(self, name: str) -> UsageRow:
+        """What the log says of a queue."""
+        return self._usage.get(name, UsageRow())
+
+    def assigned(self, shape: Shape) -> Assigned:
+        """The queue of pods of a shape."""
+        return self.tree.assigned(shape.namespace, shape.queue)
+
+    # ------------------------------------------------------------------------------------ tentative
+    def count(self, shape: Shape, row: int, count: int) -> None:
+        """So many pods of a shape more (or fewer) are counted on a row beside the log. Those that
+        were counted before there were queues are not known here, and their going is nothing."""
+        here = self._on_rows.setdefault(row, Counter())
+        count = max(count, -here[shape.digest])
+        here[shape.digest] += count
+        if not here[shape.digest]:
+            del here[shape.digest]
+        if not here:
+            del self._on_rows[row]
+        if count:
+            self.suppose(shape, count)
+
+    def clear_row(self, row: int) -> None:
+        """The node of a row has left and takes what was counted there along."""
+        for digest, count in list(self._on_rows.get(row, Counter()).items()):
+            self.count(self._tentative[digest][0], row, -count)
+
+    def suppose(self, shape: Shape, count: int) -> None:
+        """The same for the length of a question; whoever asks undoes it."""
+        _, before = self._tentative.get(shape.digest, (shape, 0))
+        if before + count:
+            self._tentative[shape.digest] = shape, before + count
+        else:
+            self._tentative.pop(shape.digest, None)
+        if self._tree is not None:
+            self._add(shape, count)
+
+    def _add(self, shape: Shape, count: int) -> None:
+        queue = self.assigned(shape).queue
+        if queue is not None:
+            amounts = asked(shape)
+            self._accounts.use(queue, amounts, count)
+            self._accounts.hold(queue, queue.depth, amounts, count)
+
+    # ------------------------------------------------------------------------------------ answering
+    def refusal(self, shape: Shape) -> str:
+        """Why a pod of this shape may not be placed, '' if it may."""
+        queue, problem = self.assigned(shape)
+        if queue is None or problem:
+            return problem
+        over = self._accounts.over(queue, asked(shape), besides=self._promised(shape))
+        return "" if over is None else over_text(queue, *over)
+
+    def room(self, shape: Shape, count: int) -> int:
+        """How many of ``count`` pods of this shape may be placed."""
+        queue, problem = self.assigned(shape)
+        if problem:
+            return 0
+        if queue is None:
+            return count
+        return self._accounts.room(queue, asked(shape), count, besides=self._promised(shape))
+
+    def fits_without_leaving(self, shape: Shape) -> bool:
+        """Whether there is room once everybody is gone who has been asked to go."""
+        queue, problem = self.assigned(shape)
+        if queue is None or problem:
+            return not problem
+        besides = self._promised(shape) or {}
+        for each in queue.path:
+            sums = besides.setdefault(each.name, {})
+            add(sums, self._accounts.of(each).leaving.items(), -1)
+        return self._accounts.over(queue, asked(shape), besides=besides) is None
+
+    def _promised(self, shape: Shape) -> dict[str, Sums] | None:
+        """What nominated pods are promised, by queue; a nominated shape leaves one of its own kind
+        out, which is itself."""
+        found: dict[str, Sums] = {}
+        own = shape.nominated_node
+        for other in self._nominated():
+            if own and other.namespace == shape.namespace and other.requests == shape.requests:
+                own = ""
+                continue
+            queue = self.assigned(other).queue
+            for each in queue.path if queue is not None else ():
+                add(found.setdefault(each.name, {}), asked(other))
+        return found or None
+
+    def standing(self, shape: Shape) -> Standing:
+        """The queue of a pod that wants to be placed, and the level it would have."""
+        queue = self.assigned(shape).queue
+        if queue is None:
+            return OUTSIDE
+        return Standing(queue, self._accounts.level(queue, asked(shape)))
+
+    def may_leave(self, standing: Standing, victim: Shape, flags: int, *, lower: bool) -> bool:
+        """Whether a placed pod may be made to leave for a unit; see :func:`may_leave`."""
+        return may_leave(
+            self.assigned(victim).queue,
+            level_of(flags),
+            aged=bool(flags & AGED),
+            lower=lower,
+            unit=standing.queue,
+            level=standing.level,
+        )
+
+    def yields(self, shape: Shape, nominated: Shape) -> bool:
+        """Whether a pod has to leave room for a nominated one whatever their priorities: it would
+        borrow what the other is guaranteed."""
+        queue, level = self.standing(nominated)
+        if queue is None or level == NO_LEVEL:
+            return False
+        own = self.standing(shape)
+        return (
+            own.queue is not None
+            and own.level == NO_LEVEL
+            and not queue.at(level).contains(own.queue)
+        )
+
+
+def over_text(queue: QueueNode, full: QueueNode, resource: str) -> str:
+    """What a pod is told that has no room. Without numbers that change while it waits."""
+    where = "" if full is queue else f" above queue {queue.name}"
+    return f"waiting for quota: queue {full.name}{where} is at its limit of {resource}"
