@@ -179,6 +179,15 @@ class ControlPlane:
         """The process id of ``etcd``, ``kube-apiserver`` or ``kube-scheduler``."""
         return self._processes[name].pid
 
+    @property
+    def etcd_address(self) -> str:
+        """Where etcd serves."""
+        return f"127.0.0.1:{self._etcd_port}"
+
+    def command(self, name: str) -> list[str]:
+        """How a process was started."""
+        return [str(word) for word in self._processes[name].args]  # type: ignore[union-attr]
+
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal, such as SIGSTOP."""
         self._processes[name].send_signal(number)

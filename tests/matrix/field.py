@@ -47,6 +47,7 @@ from tests.matrix.http_link import HttpLink
 from tests.matrix.link import Link
 from tests.matrix.load import Load
 from tests.matrix.role import CONSTANTS
+from tests.rpc.certificates import Authority, Issued
 
 CHECK_S = 12.0
 """For the last writes to reach the files that the history is read from."""
@@ -154,6 +155,9 @@ class Field:
         self.evidence: Counter[str] = Counter()
         """What the faults of the row that runs did."""
         self.load = Load(self, name="none")
+        self.certified = False
+        self.certificates: dict[str, Issued] = {}
+        """By kind of role, where the field is certified."""
         self.wants_disk = False
         self.own_disk = False
         self.spoilt = False
@@ -186,7 +190,7 @@ class Field:
         (self.control / CONSTANTS).write_text(json.dumps(constants))
         for number in range(NODES):
             await self.cluster.create_node(f"n-{number}", pods=str(NODE_PODS))
-        settings = StackSettings(standbys=True)
+        settings = StackSettings(standbys=True, flags=self._certify() if self.certified else {})
         stack_folder = self.folder / "stack"
         stack_folder.mkdir()
         self.own_disk = self.wants_disk and self._mount()
@@ -240,6 +244,17 @@ class Field:
         for role in BINDERS:
             path = str(self.folder / f"{role}.sock")
             await self._link(Link(f"{role}>ledger", socket, path=path, rng=self.rng))
+
+    def _certify(self) -> dict[str, list[str]]:
+        """A certificate for each kind of role, and the flags that name it."""
+        self.authority = Authority(self.folder / "authority")
+        kinds = ("binder", "dispatcher", "shard")
+        self.certificates = {kind: self.authority.issue(f"stretto-{kind}") for kind in kinds}
+        return {kind: issued.flags() for kind, issued in self.certificates.items()}
+
+    def another_authority(self) -> Authority:
+        """That nobody trusts yet."""
+        return Authority(self.folder / "another-authority", name="another")
 
     async def _link(self, link: Link) -> None:
         self.links[link.name] = await self._open.enter_async_context(link)
@@ -394,6 +409,18 @@ class Field:
             (self.folder / "stack" / name).symlink_to(disk / name)
         return True
 
+    async def holds(self, shard: str, *, at_least: int) -> None:
+        """Wait until a shard holds so many units, as the dispatcher knows it."""
+        dispatcher = await self.leader("dispatcher")
+
+        async def enough() -> bool:
+            found = (await self.stack.metrics(dispatcher)).family("stretto_dispatcher_shard_held")
+            held = sum(count for labels, count in found.items() if ("shard", shard) in labels)
+            self.evidence["units in the shard's hands"] = int(held)
+            return held >= at_least
+
+        await until(enough, timeout_s=20, what=f"{shard} holds {at_least} units")
+
     async def start_extra(self, *arguments: str, name: str) -> asyncio.subprocess.Process:
         """Another process of a role, which nobody starts again."""
         log = (self.folder / f"{name}.log").open("ab")
@@ -414,6 +441,7 @@ class Field:
             link.counts.clear()
             if isinstance(link, HttpLink):
                 link.held, link.late = 0, []
+                link.methods.clear()
         self.load = Load(self, name=name)
 
     def proof(self) -> dict[str, int]:

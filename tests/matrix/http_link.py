@@ -12,6 +12,7 @@ import dataclasses
 import enum
 import random
 import ssl
+from collections import Counter
 
 from tests.matrix.link import DOWN, UP, Connection, Link
 
@@ -74,6 +75,8 @@ class HttpLink(Link):
         self.rules: list[Rule] = []
         self.late: list[int] = []
         """Statuses that the API server answered to held requests."""
+        self.methods: Counter[str] = Counter()
+        """Requests so far, by method."""
         self.held = 0
         self.repeat_events = 0.0
         """The chance that a piece of a watch is sent again, then or later."""
@@ -119,6 +122,7 @@ class HttpLink(Link):
     async def _pump_up(self, connection: Connection, reader: asyncio.StreamReader) -> None:
         while (request := await self._read(reader)) is not None:
             method, _, rest = request.partition(b" ")
+            self.methods[method.decode()] += 1
             target = rest.split(b" ", 1)[0]
             connection.watch = b"watch=" in target
             path = target.partition(b"?")[0].decode()

@@ -59,14 +59,14 @@ async def play(rows: Iterable[int], *, seed: int, tell: Tell, keep: bool = False
 async def play_group(rows: list[Row], *, seed: int, tell: Tell, keep: bool) -> list[Row]:
     """Play rows on one field; those that are left when it cannot be used any more."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stretto-matrix-"))
-    spoilt = True
+    bad = True
     try:
         with contextlib.ExitStack() as open_:
             plane = None
             if rows[0].real:
                 plane = open_.enter_context(ControlPlane(folder / "plane", build()))
             field = Field(folder / "field", seed=seed * 1000 + rows[0].number, plane=plane)
-            field.wants_disk = rows[0].disk
+            field.wants_disk, field.certified = rows[0].disk, rows[0].certified
             try:
                 async with asyncio.timeout(FIELD_S):
                     await field.__aenter__()
@@ -77,14 +77,14 @@ async def play_group(rows: list[Row], *, seed: int, tell: Tell, keep: bool) -> l
                 for at, each in enumerate(rows):
                     played = await play_row(field, each, seed=seed)
                     tell(played)
-                    spoilt = field.spoilt
-                    if spoilt:
+                    bad = played.result is not Result.PASSED
+                    if field.spoilt:
                         return rows[at + 1 :]
             finally:
                 await field.__aexit__(None, None, None)
         return []
     finally:
-        if not (keep and spoilt):
+        if not (keep and bad):
             shutil.rmtree(folder, ignore_errors=True)
         else:
             sys.stdout.write(f"kept {folder}\n")

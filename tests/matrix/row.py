@@ -37,6 +37,8 @@ class Row:
     """It needs the real kube-apiserver."""
     alone: bool = False
     """No other row runs on its field before or after it."""
+    certified: bool = False
+    """The roles speak mutual TLS."""
     disk: bool = False
     """Logs and the ledger's file lie on a disk of their own, which can be filled."""
     ledger_judged: bool = True

@@ -7,7 +7,9 @@ import asyncio
 from tests.e2e.api import AT_ONCE, PODS
 from tests.matrix.field import BINDERS, DISPATCHERS, Field, until
 from tests.matrix.http_link import Act
+from tests.matrix.link import Link
 from tests.matrix.row import row
+from tests.matrix.second_api_server import SecondApiServer
 
 STORM_S = 10.0
 
@@ -120,3 +122,29 @@ async def api_server_dies(field: Field) -> None:
     # Its start is awaited in this thread: children end with the thread that made them.
     field.plane.start_apiserver()
     await field.load.finish(within_s=90)
+
+
+@row(29, "Two As, one lagging", "barrier uses quorum reads; no stale act", real=True, limit_s=180)
+async def one_of_two_lags(field: Field) -> None:
+    assert field.plane is not None
+    async with (
+        Link("second>etcd", field.plane.etcd_address, rng=field.rng) as to_etcd,
+        SecondApiServer(field.plane, etcd=to_etcd.address) as second,
+    ):
+        await field.load.start()
+        field.load.fault_begins()
+        to_etcd.delay_s = (0.2, 0.4)  # what the second knows is so old, and so slow is it to ask
+        for turn in range(6):
+            if turn == 2:
+                await field.kill(await field.leader("binder"))
+            for binder in BINDERS:
+                link = field.api_link(binder)
+                link.lead_to(second.address) if turn % 2 == 0 else link.heal()
+                link.cut()
+                field.saw("binder moved to the other API server")
+            await asyncio.sleep(field.rng.uniform(1.0, 3.0))
+        field.evidence.update({"late from etcd": to_etcd.counts["delayed"]})
+        for binder in BINDERS:
+            field.api_link(binder).heal()
+            field.api_link(binder).cut()
+        await field.load.finish(within_s=90)

@@ -1,13 +1,15 @@
-"""Rows 7–12: dispatchers and shards die or stand still; what they say is lost, doubled, late."""
+"""Rows 7–12, 44: dispatchers and shards die, stand still, are not understood or not trusted."""
 
 from __future__ import annotations
 
 import asyncio
 
+from stretto.cli.supervisor import answers
 from tests.matrix.field import SHARDS, Field, until
 from tests.matrix.relay import ProposalRelay
 from tests.matrix.row import row
 from tests.matrix.rows_binder import STANDING_S, succeeded
+from tests.rpc.certificates import Issued
 
 DEAD_PEER_S = 20.0
 """A peer that says nothing is given up after this long at the latest."""
@@ -53,7 +55,7 @@ async def shard_killed(field: Field) -> None:
     shard = field.rng.choice(SHARDS)
     field.load.fault_begins()
     pid = await field.freeze(shard)  # what it is given meanwhile is in its hands for certain
-    await asyncio.sleep(1.0)
+    await field.holds(shard, at_least=1)
     field.thaw(pid)
     await field.kill(shard)
     await field.load.finish(within_s=20)
@@ -65,6 +67,7 @@ async def shard_stands_still(field: Field) -> None:
     shard = field.rng.choice(SHARDS)
     field.load.fault_begins()
     pid = await field.freeze(shard)
+    await field.holds(shard, at_least=1)
     await field.load.finish(within_s=DEAD_PEER_S + 20)
     field.thaw(pid)  # what it answers now is late
 
@@ -101,3 +104,49 @@ async def streams_break(field: Field) -> None:
         link.half_open = True
         link.black()
     await field.load.finish(within_s=DEAD_PEER_S + 20)
+
+
+@row(44, "Cert expired / CA rotated", "reload without restart; deny on expiry", alone=True,
+     certified=True)  # fmt: skip
+async def certificates_change(field: Field) -> None:
+    await field.load.start(pause_s=0.25)
+    field.load.fault_begins()
+    starts = {name: role.starts for name, role in field.stack.supervisor.roles.items()}
+    old, new = field.authority, field.another_authority()
+    streams = [*field.between(ours="shard"), *field.between(ours="dispatcher", peer="binder")]
+    kinds = ("binder", "dispatcher", "shard")
+
+    async def renew(trusted: bytes, **issued: Issued) -> None:
+        """Files change; then every stream breaks, so that all dial anew."""
+        for kind in kinds:
+            mine = field.certificates[kind]
+            if kind in issued:
+                mine.become(issued[kind])
+            mine.authority.write_bytes(trusted)
+        field.saw("certificates changed")
+        for link in streams:
+            link.cut()
+        before = field.cluster.binds
+        await until(lambda: field.cluster.binds > before + 20, timeout_s=40, what="binds again")
+
+    both = old.file.read_bytes() + new.file.read_bytes()
+    await renew(old.file.read_bytes(), **{k: old.issue(f"stretto-{k}") for k in kinds})
+    await renew(both)
+    await renew(both, **{k: new.issue(f"stretto-{k}") for k in kinds})
+    await renew(new.file.read_bytes())
+    # The shards' certificate has run out: they are let in no more, until there is another.
+    good = new.issue("stretto-shard")
+    field.certificates["shard"].become(new.issue("stretto-shard", days=0))
+    field.certificates["shard"].authority.write_bytes(new.file.read_bytes())
+    for link in streams:
+        link.cut()
+    url = field.stack.supervisor.roles[SHARDS[0]].ready_url
+
+    async def shut_out() -> bool:
+        return not await answers(url)
+
+    await until(shut_out, timeout_s=40, what="a shard with an expired certificate is shut out")
+    field.saw("expired certificate refused")
+    field.certificates["shard"].become(good)
+    await field.load.finish()
+    assert starts == {n: each.starts for n, each in field.stack.supervisor.roles.items()}
