@@ -18,26 +18,17 @@ import random
 import signal
 import ssl
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self
 
-import msgspec
-
 from stretto.audit.checker import check, read_history
 from stretto.audit.findings import Findings
-from stretto.cli.forks import Fork, Forks
 from stretto.cli.run import Ports
-from stretto.cli.supervisor import Role, Supervisor
-from stretto.kube.client import KubeClient
-from stretto.kube.config import KubeConfig
-from stretto.kube.lease import ADDRESS
-from stretto.ledger.server import die_with_parent
 from stretto.simulator.cluster import SimulatedCluster
 from stretto.simulator.settings import KubeletMode, SimulatorSettings
-from tests.e2e.stack import Stack, StackSettings, plain_kubeconfig, until
+from tests.e2e.stack import StackSettings, until
 from tests.kube_env.control_plane import ControlPlane
 from tests.matrix import failpoints
 from tests.matrix.clocks import Clock, clocks_for
@@ -47,14 +38,13 @@ from tests.matrix.http_link import HttpLink
 from tests.matrix.link import Link
 from tests.matrix.load import Load
 from tests.matrix.role import CONSTANTS
+from tests.matrix.roles import BINDERS, DISPATCHERS, SHARDS, MatrixStack
 from tests.rpc.certificates import Authority, Issued
 
 CHECK_S = 12.0
 """For the last writes to reach the files that the history is read from."""
 CALM_S = 60.0
-BINDERS = ("binder", "binder-2")
-DISPATCHERS = ("dispatcher", "dispatcher-2")
-SHARDS = ("shard-1", "shard-2")
+HELD = "stretto_dispatcher_shard_held"
 SHORTER = {
     "binder/stretto.kube.reflector:Reflector.__init__:silence_s": 8.0,
     "dispatcher/stretto.kube.reflector:Reflector.__init__:silence_s": 8.0,
@@ -66,78 +56,6 @@ AUDITED = {"binder/binder.committer:CommitLoop.__init__:audit_period_s": 5.0}
 
 class NotPossibleHereError(Exception):
     """This machine cannot make the fault; the row is inconclusive."""
-
-
-class Apart(Forks):
-    """Starts each role's process through :mod:`tests.matrix.role` instead of forking it."""
-
-    def __init__(self, control: pathlib.Path) -> None:
-        super().__init__()
-        self._control = control
-        self._waiting: set[asyncio.Task[None]] = set()
-
-    async def start(self, name: str, arguments: list[str], *, output: int | None) -> Fork:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.matrix.role", name, str(self._control), *arguments,
-            stdout=output, stderr=output, stdin=asyncio.subprocess.DEVNULL,
-            preexec_fn=die_with_parent, start_new_session=True,
-        )  # fmt: skip
-        fork = Fork(process.pid)
-        task = asyncio.create_task(ended(process, fork))
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
-        return fork
-
-
-async def ended(process: asyncio.subprocess.Process, fork: Fork) -> None:
-    """Tell how a process has ended."""
-    fork.end(await process.wait())
-
-
-class MatrixStack(Stack):
-    """The roles, started through the matrix's own entry and joined by links."""
-
-    links: dict[str, Link]
-    control: pathlib.Path
-
-    def make_supervisor(self) -> Supervisor:
-        supervisor = super().make_supervisor()
-        supervisor.forks = Apart(self.control)
-        return supervisor
-
-    def make_roles(self) -> list[Role]:
-        roles = super().make_roles()
-        for role in roles:
-            role.arguments += self._ways(role.name)
-        return roles
-
-    def _ways(self, name: str) -> list[str]:
-        """Flags by which a role reaches everybody through its own links."""
-        flags = [f"--advertise={name}:1"] if name in (*BINDERS, *DISPATCHERS) else []
-        for flag, peers in (("binder", BINDERS), ("dispatcher", DISPATCHERS)):
-            found = [self.links[f"{name}>{p}"] for p in peers if f"{name}>{p}" in self.links]
-            if found:
-                flags.append(f"--{flag}={','.join(link.address for link in found)}")
-        if api := self.links.get(f"{name}>api"):
-            assert isinstance(api, HttpLink)
-            path = plain_kubeconfig(self.folder, url=api.url, name=name)
-            flags.append(f"--kubeconfig={path}")
-        if ledger := self.links.get(f"{name}>ledger"):
-            flags.append(f"--redis-url=unix://{ledger.address}")
-        return flags
-
-    async def leader(self, role: str) -> str:
-        """Name of the process that its Lease names, "" if it does not run."""
-        config = await KubeConfig.from_file(self.kubeconfig)
-        async with KubeClient(config) as client:
-            answer = await client.get(
-                f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/stretto-{role}"
-            )
-        body: dict[str, Any] = msgspec.json.decode(answer.body)
-        address = str((body.get("metadata", {}).get("annotations") or {}).get(ADDRESS, ""))
-        name = address.partition(":")[0]
-        found = self.supervisor.roles.get(name)
-        return name if found is not None and found.process is not None else ""
 
 
 class Field:
@@ -169,7 +87,6 @@ class Field:
         self.known: set[str] = set()
         """Violations already told."""
         self._stopped: set[int] = set()
-        self._extra: set[asyncio.subprocess.Process] = set()
         self._open = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -205,10 +122,6 @@ class Field:
 
     async def _leave(self) -> None:
         self._wake_all()
-        for process in self._extra:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
         await self.stack._stop(failed=False)
 
     async def _api_server(self) -> tuple[str, str, ssl.SSLContext | None]:
@@ -409,27 +322,21 @@ class Field:
             (self.folder / "stack" / name).symlink_to(disk / name)
         return True
 
-    async def holds(self, shard: str, *, at_least: int) -> None:
-        """Wait until a shard holds so many units, as the dispatcher knows it."""
+    async def freeze_at_work(self) -> tuple[str, int]:
+        """SIGSTOP a shard that holds units, which are in its hands from then on: (name, pid)."""
         dispatcher = await self.leader("dispatcher")
-
-        async def enough() -> bool:
-            found = (await self.stack.metrics(dispatcher)).family("stretto_dispatcher_shard_held")
-            held = sum(count for labels, count in found.items() if ("shard", shard) in labels)
-            self.evidence["units in the shard's hands"] = int(held)
-            return held >= at_least
-
-        await until(enough, timeout_s=20, what=f"{shard} holds {at_least} units")
-
-    async def start_extra(self, *arguments: str, name: str) -> asyncio.subprocess.Process:
-        """Another process of a role, which nobody starts again."""
-        log = (self.folder / f"{name}.log").open("ab")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.matrix.role", name, str(self.control), *arguments,
-            stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        self._extra.add(process)
-        return process
+        for _ in range(10):
+            for shard in self.rng.sample(SHARDS, 2):
+                pid = await self.freeze(shard)
+                for _ in range(10):
+                    family = (await self.stack.metrics(dispatcher)).family(HELD)
+                    held = sum(n for labels, n in family.items() if ("shard", shard) in labels)
+                    if held:
+                        self.saw("units in its hands", int(held))
+                        return shard, pid
+                    await asyncio.sleep(0.1)
+                self.thaw(pid)
+        raise TimeoutError("no shard was given a unit while it stood still")
 
     # --- a row from outside -----------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ async def server_emptied(field: Field) -> None:
     else:
         await field.stack.restart_ledger(empty=True)
         field.saw("started empty")
-    await field.load.finish(within_s=20)
+    await field.load.finish()
 
 
 @row(15, "Redis power loss (end of the AOF cut off)", "GAP → rebuild", alone=True,

@@ -22,7 +22,7 @@ async def dispatcher_gone(field: Field) -> None:
     field.load.fault_begins()
     if field.rng.random() < 0.5:
         await field.kill(dispatcher)
-        await field.load.finish(within_s=20)
+        await field.load.finish()
         return
     pid = await field.freeze(dispatcher)
     await asyncio.sleep(STANDING_S)
@@ -33,7 +33,7 @@ async def dispatcher_gone(field: Field) -> None:
     )
     field.thaw(pid)
     await field.exits(dispatcher, pid=pid)
-    await field.load.finish(within_s=20)
+    await field.load.finish()
 
 
 @row(8, "Two Ds (Lease deleted by hand)", "lower epoch ignored")
@@ -51,23 +51,19 @@ async def lease_deleted(field: Field) -> None:
 
 @row(9, "S SIGKILL with units in hand", "redelivered ≤ 1 s after stream break")
 async def shard_killed(field: Field) -> None:
-    await field.load.start()
-    shard = field.rng.choice(SHARDS)
+    await field.load.start(pause_s=0.3)
     field.load.fault_begins()
-    pid = await field.freeze(shard)  # what it is given meanwhile is in its hands for certain
-    await field.holds(shard, at_least=1)
+    shard, pid = await field.freeze_at_work()
     field.thaw(pid)
     await field.kill(shard)
-    await field.load.finish(within_s=20)
+    await field.load.finish()
 
 
 @row(10, "S SIGSTOP", "its units are redelivered; late answers ignored")
 async def shard_stands_still(field: Field) -> None:
-    await field.load.start()
-    shard = field.rng.choice(SHARDS)
+    await field.load.start(pause_s=0.3)
     field.load.fault_begins()
-    pid = await field.freeze(shard)
-    await field.holds(shard, at_least=1)
+    _, pid = await field.freeze_at_work()
     await field.load.finish(within_s=DEAD_PEER_S + 20)
     field.thaw(pid)  # what it answers now is late
 
