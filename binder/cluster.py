@@ -20,6 +20,7 @@ from typing import NamedTuple
 from binder.device_book import DeviceBook
 from binder.pod_labels import Labels, PodLabels
 from binder.quota import Placed, QuotaBook
+from binder.shape_numbers import IDLE_SHAPES, ShapeNumbers
 from binder.storage import HELD_KINDS, Storage
 from stretto.model.devices import CLAIM as DEVICE_CLAIM
 from stretto.model.shape import Shape
@@ -80,7 +81,7 @@ NO_FACTS = PodFacts("", "")
 class Cluster:
     """See the module docstring."""
 
-    def __init__(self, *, epoch: int) -> None:
+    def __init__(self, *, epoch: int, idle_shapes: int = IDLE_SHAPES) -> None:
         self.epoch = epoch
         self.snapshot = Snapshot()
         self.nodes: dict[str, NodeEntry] = {}
@@ -105,7 +106,7 @@ class Cluster:
         self._uid_of_name: dict[str, str] = {}
         self._fresh_shapes: dict[int, Shape] = {}
         """Shapes of the open step by number."""
-        self._shape_ids: dict[bytes, int] = {}
+        self._numbers = ShapeNumbers(idle_limit=idle_shapes)
         self._payloads: dict[tuple[str, str], bytes] = {}
         """What :meth:`object_seen` was told last, by (kind, key)."""
         self.devices = DeviceBook(self._object_changed)
@@ -231,12 +232,12 @@ class Cluster:
         stored, known = self._stored(uid, shape)
         shape_id = self.number_of(stored)
         row = self.pods.get(uid)
-        if row is not None:
-            if row.shape_id == shape_id and row.node_uid == node_uid:
-                if known:
-                    self.stale.discard(uid)
-                return False
-            self.remove(uid)
+        if row is not None and row.shape_id == shape_id and row.node_uid == node_uid:
+            if known:
+                self.stale.discard(uid)
+            return False
+        self._numbers.hold((shape_id,))
+        self.remove(uid)
         if not known:
             self.stale.add(uid)
         self._stop_waiting(uid)
@@ -383,6 +384,7 @@ class Cluster:
         entry.pods.remove(uid)
         self._delta.add_pod(shape_id=row.shape_id, node_id=entry.node_id, uid=uid, sign=-1)
         self._touch(uid)
+        self._numbers.release((row.shape_id,))
         self.stale.discard(uid)
         self._show_nomination(uid)
         return True
@@ -398,12 +400,11 @@ class Cluster:
 
     def number_of(self, shape: Shape) -> int:
         """The number of a shape in the log, defined there if need be."""
-        known = self._shape_ids.get(shape.digest)
-        if known is None:
-            known = self._shape_ids[shape.digest] = len(self._shape_ids) + 1
-            self._fresh_shapes[known] = shape
-            self._delta.shapes.append((known, shape))
-        return known
+        number, new = self._numbers.number_of(shape)
+        if new:
+            self._fresh_shapes[number] = shape
+            self._delta.shapes.append((number, shape))
+        return number
 
     # ------------------------------------------------------------------------------------ objects
     def namespace_seen(self, name: str, labels: Mapping[str, str]) -> None:
@@ -424,8 +425,10 @@ class Cluster:
             self._object_changed(kind, key, payload)
 
     def _object_changed(self, kind: str, key: str, payload: bytes | None) -> None:
-        if self._payloads.get((kind, key)) == payload:
+        before = self._payloads.get((kind, key))
+        if before == payload:
             return
+        self._numbers.object_changed(kind, before, payload)
         if payload is None:
             del self._payloads[kind, key]
         else:
@@ -450,6 +453,7 @@ class Cluster:
         if self.quota.pending:
             self._settle_quota()
         closed: Delta | None = None
+        self._delta.dropped_shapes += self._numbers.take_dropped()
         if not self._delta.empty:
             closed = self._delta
             self._sequence = closed.sequence
@@ -489,4 +493,5 @@ class Cluster:
             shape, _ = self._stored(uid, self.shape(row.shape_id))
             assert shape == self.shape(row.shape_id), f"labels of {uid} are old"
         assert self.stale <= self.pods.keys()
+        self._numbers.validate([row.shape_id for row in self.pods.values()], self._payloads)
         assert not self._waiting.keys() & self._uid_of_name.keys()

@@ -77,7 +77,14 @@ class EventSource:
             WireError: a pod has a shape that the log has not defined, or an object is not what its
                 kind says.
         """
-        return list(self._events(delta))
+        found = list(self._events(delta))
+        self._drop(delta)
+        return found
+
+    def _drop(self, delta: Delta) -> None:
+        """Forget the shapes that the step has dropped, after all else in it."""
+        for number in delta.dropped_shapes:
+            self._shapes.drop(number)
 
     def _events(self, delta: Delta) -> Iterator[ClusterEvent]:
         for number, shape in delta.shapes:

@@ -193,7 +193,7 @@ class FollowRequest(_message.Message):
     def __init__(self, follower: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class FollowBatch(_message.Message):
-    __slots__ = ("epoch", "sequence", "kind", "shapes", "nodes", "pods", "removed_nodes", "objects", "not_leader", "stamp_ms")
+    __slots__ = ("epoch", "sequence", "kind", "shapes", "nodes", "pods", "removed_nodes", "objects", "not_leader", "stamp_ms", "dropped_shapes")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -204,6 +204,7 @@ class FollowBatch(_message.Message):
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
     NOT_LEADER_FIELD_NUMBER: _ClassVar[int]
     STAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_SHAPES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     sequence: int
     kind: FollowKind
@@ -214,7 +215,8 @@ class FollowBatch(_message.Message):
     objects: _containers.RepeatedCompositeFieldContainer[ObjectRow]
     not_leader: NotLeader
     stamp_ms: int
-    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., kind: _Optional[_Union[FollowKind, str]] = ..., shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeChange, _Mapping]]] = ..., pods: _Optional[_Union[PodChanges, _Mapping]] = ..., removed_nodes: _Optional[_Iterable[int]] = ..., objects: _Optional[_Iterable[_Union[ObjectRow, _Mapping]]] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., stamp_ms: _Optional[int] = ...) -> None: ...
+    dropped_shapes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., kind: _Optional[_Union[FollowKind, str]] = ..., shapes: _Optional[_Iterable[_Union[ShapeDefinition, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeChange, _Mapping]]] = ..., pods: _Optional[_Union[PodChanges, _Mapping]] = ..., removed_nodes: _Optional[_Iterable[int]] = ..., objects: _Optional[_Iterable[_Union[ObjectRow, _Mapping]]] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., stamp_ms: _Optional[int] = ..., dropped_shapes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class NodeChange(_message.Message):
     __slots__ = ("id", "definition", "frozen")

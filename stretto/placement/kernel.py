@@ -289,7 +289,7 @@ class Kernel:
     def possible(self, shape: Shape) -> Bools:
         """bool[rows]: where the shape may go as far as the nodes' definitions say, whatever runs
         there."""
-        static = self._compiled(shape).static
+        static = self._compiled(shape.spelled_out).static
         static.refresh()
         return static.mask
 

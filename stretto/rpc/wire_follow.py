@@ -65,6 +65,7 @@ def _fill(delta: Delta, kind: FollowKind, stamp_ms: int) -> Any:
     if delta.pod_sign:
         _put_pods(wire.pods, delta)
     wire.removed_nodes.extend(delta.removed_nodes)
+    wire.dropped_shapes.extend(delta.dropped_shapes)
     for row in delta.objects:
         wire.objects.add(
             kind=row.kind,
@@ -110,6 +111,7 @@ def decode_follow(data: bytes) -> FollowMessage:
     delta.nodes = [_get_node(item) for item in wire.nodes]
     _get_pods(wire.pods, delta)
     delta.removed_nodes = list(wire.removed_nodes)
+    delta.dropped_shapes = list(wire.dropped_shapes)
     delta.objects = [
         ObjectRow(item.kind, item.key, item.version, item.payload, item.removed)
         for item in wire.objects

@@ -40,6 +40,7 @@ from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
 from stretto.snapshot.ports import PortTable
 from stretto.snapshot.quota_rows import tell_quota
 from stretto.snapshot.resources import ResourceTable, grown
+from stretto.snapshot.self_check import check
 from stretto.snapshot.stakes import STAKE, Stakes
 from stretto.snapshot.tallies import TallyTable
 from stretto.snapshot.volume_rows import STORAGE_KINDS
@@ -253,7 +254,8 @@ class Snapshot(ObjectReading):
         self.version = Version(epoch, self.version.sequence)
 
     def apply(self, delta: Delta) -> None:
-        """Advance by one step of the log, in the order shapes, nodes, pods, removed nodes, objects.
+        """Advance by one step of the log, in the order shapes, nodes, pods, removed nodes, objects,
+        dropped shapes.
 
         Raises:
             SnapshotError: another epoch, an older sequence, or a pod row that names an unknown
@@ -270,6 +272,8 @@ class Snapshot(ObjectReading):
             self._remove_node(node_id)
         for row in delta.objects:
             self._put_object(row)
+        for shape_id in delta.dropped_shapes:
+            self._shapes.drop(shape_id)
         self.version = Version(delta.epoch, delta.sequence)
 
     def _check_continues(self, delta: Delta) -> None:
@@ -440,35 +444,7 @@ class Snapshot(ObjectReading):
     # ----------------------------------------------------------------------------------- self-check
     def validate(self) -> None:
         """Assert that columns, indexes and counts agree; O(everything), for tests and audits."""
-        rows = self.rows
-        assert self.node_count == int(self.live[:rows].sum()) == len(self._row_of_id)
-        for node_id, row in self._row_of_id.items():
-            assert self.live[row], f"node {node_id} maps to the dead row {row}"
-            assert self.node_id[row] == node_id
-            assert self.node_uid[row] == self.node(row).uid
-        assert self.tentative == sum(self._tentative_on.values())
-        self.kins.validate()
-        self.volumes.validate()
-        expected: dict[tuple[str, int], int] = {}
-        for row, shape_id, count in self._pods.items():
-            assert self.live[row]
-            assert count > 0
-            usage = self._shapes.usage(shape_id)
-            assert usage is not None
-            for column, amount in usage.lines:
-                cell = column.name, row
-                expected[cell] = expected.get(cell, 0) + amount * count
-        recorded: dict[tuple[int, int], int] = {}
-        for row, record in self.records.items():
-            key = row, record.shape_id
-            recorded[key] = recorded.get(key, 0) + 1
-        for (row, shape_id), count in recorded.items():
-            assert count <= self._pods.of(row).get(shape_id, 0), f"row {row} records too many pods"
-        for name, column in self.resources.columns.items():
-            if column.dense:
-                assert (column.used_float == column.used).all()
-            for row in range(rows):
-                used, committed = column.used_cells[row], expected.get((name, row), 0)
-                held = self._tentative_on.get(row, 0) > 0
-                assert used >= committed, f"{name} of row {row} fell short"
-                assert held or used == committed, f"{name} of row {row} drifted"
+        check(
+            self, shapes=self._shapes, pods=self._pods, row_of_id=self._row_of_id,
+            tentative_on=self._tentative_on,
+        )  # fmt: skip

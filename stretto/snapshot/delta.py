@@ -101,6 +101,8 @@ class Delta:
     """See :mod:`stretto.snapshot.pod_records`; an empty list means 0 each."""
     removed_nodes: list[int] = field(default_factory=list)
     objects: list[ObjectRow] = field(default_factory=list)
+    dropped_shapes: list[int] = field(default_factory=list)
+    """Numbers that mean nothing after this step: no pod, nomination or stake has them."""
 
     def add_pod(
         self,
@@ -129,7 +131,8 @@ class Delta:
         """Nothing changes but the sequence."""
         return not (
             self.shapes or self.nodes or self.pod_sign or self.removed_nodes or self.objects
-        )
+            or self.dropped_shapes
+        )  # fmt: skip
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

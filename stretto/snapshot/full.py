@@ -27,7 +27,8 @@ def chunks(
 ) -> Iterator[Delta]:
     """Yield chunks of the committed state, all at the snapshot's version; at least one.
 
-    Every shape of the epoch is defined, also one that no pod has now: a later delta may name it.
+    Every shape that was not dropped is defined, also one that no pod has now: a later delta may
+    name it.
     """
     rows = [row for row in range(snapshot.rows) if snapshot.live[row]]
     ids = shapes.ids()

@@ -118,7 +118,7 @@ _claims_decoder = msgspec.msgpack.Decoder(tuple[Claim, ...])
 
 
 class ShapeTable:
-    """Shape definitions of the Binder's epoch, by number."""
+    """Shape definitions of the Binder's epoch, by number, until they are dropped."""
 
     def __init__(self, resources: ResourceTable, kins: KinTable) -> None:
         self._resources = resources
@@ -127,8 +127,10 @@ class ShapeTable:
         self.lowest_priority = 1 << 31
         """Of all shapes of the epoch: no pod on a node has less."""
         self._packed: dict[int, bytes] = {}
-        self._templates: list[_Template] = []
+        self._templates: dict[int, _Template] = {}
         self._by_content: dict[bytes, int] = {}
+        self._template_users: dict[int, int] = {}
+        self._last_template = -1
         self._decoded: dict[int, Shape] = {}
         self._recent: dict[int, Usage] = {}
 
@@ -136,8 +138,27 @@ class ShapeTable:
         """Learn a number; a number means one shape for as long as the epoch lasts."""
         packed = self._pack(shape)
         self.lowest_priority = min(self.lowest_priority, shape.priority)
-        known = self._packed.setdefault(shape_id, packed)
-        assert known == packed, f"shape {shape_id} was defined twice, differently"
+        known = self._packed.get(shape_id)
+        if known is None:
+            self._packed[shape_id] = packed
+            number = _template_of(packed)
+            self._template_users[number] = self._template_users.get(number, 0) + 1
+        else:
+            assert known == packed, f"shape {shape_id} was defined twice, differently"
+
+    def drop(self, shape_id: int) -> None:
+        """Forget a number; nothing happens if it is not defined."""
+        packed = self._packed.pop(shape_id, None)
+        if packed is None:
+            return
+        self._decoded.pop(shape_id, None)
+        self._recent.pop(shape_id, None)
+        number = _template_of(packed)
+        left = self._template_users.pop(number) - 1
+        if left:
+            self._template_users[number] = left
+        else:
+            del self._by_content[self._templates.pop(number).encoded]
 
     def _pack(self, shape: Shape) -> bytes:
         bare = msgspec.structs.replace(
@@ -151,9 +172,10 @@ class ShapeTable:
         encoded = bare.encoded
         number = self._by_content.get(encoded)
         if number is None:
-            number = self._by_content[encoded] = len(self._templates)
-            self._templates.append(
-                _Template(shape, encoded=encoded, resources=self._resources, kins=self._kins)
+            self._last_template += 1
+            number = self._by_content[encoded] = self._last_template
+            self._templates[number] = _Template(
+                shape, encoded=encoded, resources=self._resources, kins=self._kins
             )
         packed = self._templates[number].packing.pack(
             number,
@@ -166,20 +188,18 @@ class ShapeTable:
 
     def _unpacked(self, shape_id: int) -> tuple[_Template, tuple[int, ...], tuple[Claim, ...]]:
         packed = self._packed[shape_id]
-        template = self._templates[int.from_bytes(packed[:4], "little")]
+        template = self._templates[_template_of(packed)]
         tail = packed[template.packing.size :]
         claims = _claims_decoder.decode(tail) if tail else ()
         return template, template.packing.unpack_from(packed), claims
 
     def priority(self, shape_id: int) -> int:
         """The priority of a shape."""
-        packed = self._packed[shape_id]
-        return self._templates[int.from_bytes(packed[:4], "little")].priority
+        return self._templates[_template_of(self._packed[shape_id])].priority
 
     def group(self, shape_id: int) -> str:
         """The pod group of a shape, '' if none."""
-        packed = self._packed[shape_id]
-        return self._templates[int.from_bytes(packed[:4], "little")].group
+        return self._templates[_template_of(self._packed[shape_id])].group
 
     def ids(self) -> list[int]:
         """Every number that is defined."""
@@ -226,6 +246,22 @@ class ShapeTable:
             volumes if claims or template.disks else None,
         )
         return found
+
+    def validate(self) -> None:
+        """Assert that what is kept is what is defined."""
+        users: dict[int, int] = {}
+        for packed in self._packed.values():
+            number = _template_of(packed)
+            users[number] = users.get(number, 0) + 1
+        assert users == self._template_users
+        assert users.keys() == self._templates.keys()
+        assert self._by_content == {t.encoded: n for n, t in self._templates.items()}
+        assert self._decoded.keys() | self._recent.keys() <= self._packed.keys()
+
+
+def _template_of(packed: bytes) -> int:
+    """The number of a packed shape's template."""
+    return int.from_bytes(packed[:4], "little")
 
 
 class PodTable:

@@ -72,9 +72,10 @@ def stake_key(uid: str, shape: Shape) -> str:
 
 def pool_of(shape: Shape) -> str:
     """Equal for units that may go to the same nodes, as far as they choose themselves."""
-    if not shape.node_selector and shape.required_node_terms is None:
+    terms = shape.spelled_out.required_node_terms
+    if not shape.node_selector and terms is None:
         return ""
-    return repr((shape.node_selector, shape.required_node_terms))
+    return repr((shape.node_selector, terms))
 
 
 class Stakes:
