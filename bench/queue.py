@@ -1,13 +1,8 @@
 """The queue: what pods that cannot run cost those that can, and how long gangs wait.
 
-All roles as processes; the simulator stands for the API server. Rows of the first table get the
-same pods in a steady stream, each ended a while after its bind, so that room comes free all the
-time and wakes whoever waits for it: alone; beside pods that fit nowhere (of ten shapes); beside
-gated ones. Then all of the stream's pods at once. Waits are from the answer to the creation until
-the bind is seen in a watch. Attempts count every decision of the dispatcher after the stream began.
-
-The second table creates gangs at once and waits until all their members are bound. The last line is
-about memory: a hundred thousand pods that fit nowhere.
+All roles as processes; the simulator stands for the API server. The first table is of
+:mod:`bench.beside`. The second table creates gangs at once and waits until all their members are
+bound. The last line is about memory: a hundred thousand pods that fit nowhere.
 """
 
 from __future__ import annotations
@@ -20,14 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import uvloop
 
-from bench.machine import CpuMeter, conditions
+from bench.machine import conditions
 from bench.pipeline import Options, simulator
 from bench.roles import Roles
 from stretto.kube.client import KubeClient
@@ -39,13 +34,9 @@ from stretto.workload.processes import process_use
 PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 WAITING = 9_000
-LIFE_S = 2.0
-"""A pod of the stream ends so long after its bind."""
-SETTLE_S = 4.0
 PATIENCE_S = 120.0
 CREATES = 16
 """In flight."""
-GOALS = "goals beside others: throughput >= 0.9, P99 wait <= 1.2, attempts a bound pod <= 1.2"
 
 
 class _Meta(msgspec.Struct, gc=False):
@@ -59,24 +50,6 @@ class _Object(msgspec.Struct, gc=False):
 class _Line(msgspec.Struct, gc=False):
     type: str
     object: _Object
-
-
-@dataclass
-class Row:
-    """What one run of the stream gave."""
-
-    name: str
-    waits_s: list[float] = field(default_factory=list)
-    burst_rate: float = 0.0
-    attempts: float = 0.0
-    cpu_us: float = 0.0
-    """Of all our processes, a pod."""
-    dispatcher_mib: float = 0.0
-
-    def wait_ms(self, percent: float) -> float:
-        """A percentile of the waits."""
-        waits = sorted(self.waits_s)
-        return waits[min(len(waits) - 1, int(len(waits) * percent / 100))] * 1000 if waits else 0.0
 
 
 def pod(name: str, *, cpu: str, group: str = "", gated: bool = False) -> dict[str, Any]:
@@ -180,73 +153,6 @@ async def cluster(
                 await asyncio.gather(watching, return_exceptions=True)
 
 
-async def stream_row(name: str, before: list[dict[str, Any]], options: Any) -> Row:
-    """The stream, then the burst, beside what was there before."""
-    row = Row(name)
-    async with cluster(nodes=options.nodes, node_cpu="8", shards=options.shards) as here:
-        await here.create(PODS, before)
-        await asyncio.sleep(SETTLE_S)
-        meter = CpuMeter(here.roles.pids())
-        tried = await here.attempts()
-        created: dict[str, float] = {}
-
-        async def one(name: str) -> None:
-            await here.create(PODS, [pod(name, cpu="500m")])
-            created[name] = time.monotonic()
-            await here.bound([name])
-            await asyncio.sleep(LIFE_S)
-            await here.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
-
-        names = [f"s{number}" for number in range(options.stream)]
-        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-            began = time.monotonic()
-            for number, each in enumerate(names):
-                group.create_task(one(each))
-                await asyncio.sleep(max(0.0, began + number / options.rate - time.monotonic()))
-        row.waits_s = [max(0.0, here.watch.bound_s[each] - created[each]) for each in names]
-        burst = [f"b{number}" for number in range(options.burst)]
-        await here.create(PODS, (pod(each, cpu="10m") for each in burst))
-        await here.bound(burst)
-        seen = sorted(here.watch.bound_s[each] for each in burst)
-        row.burst_rate = len(burst) / (seen[-1] - seen[0])
-        row.attempts = (await here.attempts() - tried) / (len(names) + len(burst))
-        _, row.dispatcher_mib = here.dispatcher()
-        used = meter.used(here.roles.pids())
-        row.cpu_us = sum(used.values()) / (len(names) + len(burst)) * 1e6
-    return row
-
-
-async def streams(options: Any) -> None:
-    """The first table."""
-    hopeless = [pod(f"h{n}", cpu=str(100 + n % 10)) for n in range(options.waiting)]
-    gated = [pod(f"g{n}", cpu="1", gated=True) for n in range(options.waiting)]
-    print(
-        f"{options.stream:,} pods at {options.rate}/s that live {LIFE_S:g} s, then "
-        f"{options.burst:,} at once; {options.nodes} nodes, {options.shards} shards; {GOALS}"
-    )
-    print(
-        f"{'beside':<16}{'P50 ms':>9}{'P99 ms':>9}{'of alone':>9}{'burst/s':>10}{'of alone':>9}"
-        f"{'attempts':>10}{'CPU us':>9}{'of alone':>9}{'MiB':>7}"
-    )
-    alone: Row | None = None
-    cases: list[tuple[str, list[dict[str, Any]]]] = [
-        ("nothing", []),
-        ("nothing again", []),
-        (f"{options.waiting:,} hopeless", hopeless),
-        (f"{options.waiting:,} gated", gated),
-    ]
-    for name, before in cases:
-        row = await stream_row(name, before, options)
-        alone = alone or row
-        print(
-            f"{row.name:<16}{row.wait_ms(50):>9.0f}{row.wait_ms(99):>9.0f}"
-            f"{row.wait_ms(99) / alone.wait_ms(99):>9.2f}{row.burst_rate:>10,.0f}"
-            f"{row.burst_rate / alone.burst_rate:>9.2f}{row.attempts:>10.2f}"
-            f"{row.cpu_us:>9.0f}{row.cpu_us / alone.cpu_us:>9.2f}{row.dispatcher_mib:>7.0f}",
-            flush=True,
-        )
-
-
 async def gangs(options: Any) -> None:
     """The second table."""
     if not options.small_gangs and not options.large_gangs:
@@ -299,8 +205,10 @@ async def pending(options: Any) -> None:
 async def measure(options: Any) -> int:
     """Both tables."""
     print(conditions())
-    if options.stream:
-        await streams(options)
+    if options.pairs:
+        from bench.beside import beside  # it is built on this module
+
+        await beside(options)
     await gangs(options)
     if options.pending:
         await pending(options)
@@ -313,9 +221,10 @@ def run(args: list[str]) -> int:
     parser.add_argument("--nodes", type=int, default=200)
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--waiting", type=int, default=WAITING, help="pods that cannot run")
-    parser.add_argument("--stream", type=int, default=3_000, help="0 leaves the first table out")
+    parser.add_argument("--pairs", type=int, default=8, help="rounds of the first table; 0: none")
+    parser.add_argument("--stream", type=int, default=400, help="pods of a round's stream")
     parser.add_argument("--rate", type=int, default=200, help="pods a second of the stream")
-    parser.add_argument("--burst", type=int, default=5_000)
+    parser.add_argument("--burst", type=int, default=1_500, help="pods of a round's burst")
     parser.add_argument("--gang-nodes", type=int, default=5_000)
     parser.add_argument("--small-gangs", type=int, default=1_000, help="of 8")
     parser.add_argument("--large-gangs", type=int, default=10, help="of 512")

@@ -14,12 +14,15 @@ from collections.abc import Callable
 
 from tests.simulation.cluster import Simulation, Violation
 from tests.simulation.gangs import HALF_JOBS, GangRaces
+from tests.simulation.starving import BIG_GANG, BIG_POD, Starving
 
 PROGRESS_S = 5.0
 SCENARIOS: dict[str, Callable[[int], Simulation]] = {
     "faults": Simulation,
     "gangs": GangRaces,
     "half-jobs": lambda seed: GangRaces(seed, HALF_JOBS),
+    "starving-pod": lambda seed: Starving(seed, BIG_POD),
+    "starving-gang": lambda seed: Starving(seed, BIG_GANG),
 }
 
 
@@ -48,6 +51,8 @@ def many(make: Callable[[int], Simulation], *, first: int, runs: int) -> int:
         except Violation as violation:
             bad.append(str(violation))
             print(violation, flush=True)
+        if run.said:
+            print(f"seed {seed}: {run.said}", flush=True)
         sums.update(runs=1, events=run.world.events, faults=run.world.faults)
         if time.monotonic() - told > PROGRESS_S:
             told = time.monotonic()

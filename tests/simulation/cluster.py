@@ -59,7 +59,7 @@ class Settings:
     faults: int = 6
     fault_s: float = 12.0
     """Faults fire in this time."""
-    stake_after_s: float = 60.0
+    stake_after_s: float = 5.0
     patience_s: float = 150.0
     """By then everything must be at rest."""
 
@@ -114,6 +114,8 @@ class Simulation:
     """One run; see the module docstring."""
 
     pods_kind = PODS_KIND
+    said = ""
+    """What a run has to tell besides."""
 
     def __init__(self, seed: int, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()

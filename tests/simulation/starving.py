@@ -105,6 +105,10 @@ class Starving(Simulation):
                     f"{self.waited_s:.0f} s, while {self.small} small pods were bound"
                 )
             await asyncio.sleep(0.1)
+        self.said = (
+            f"bound {self.waited_s:.1f} s after its creation (bound "
+            f"{bound_s(self.settings):g} s); {self.small} small pods were bound meanwhile"
+        )
         parts = self._parts()
         await asyncio.sleep(1.0)
         parts.machine.validate()
