@@ -12,8 +12,10 @@ the log on. The bounds:
 * A stake on whose nodes nothing comes free for EXPIRE_S is over; the unit's next one tries others.
 
 A stake ends when its unit is reserved (in the same step, so that nobody else sees the room in
-between), is gone or withdrawn, or has been overtaken. It holds nothing: a Binder that dies takes
-its stakes along, and the dispatcher asks anew.
+between), is gone or withdrawn, or has been overtaken. It holds no capacity, so nothing can be given
+twice by losing it: it is not in the ledger. A Binder that dies takes its stakes along; the
+dispatcher sees that in the log and asks anew at once, and the nodes where most has come free by
+then are chosen again.
 """
 
 from __future__ import annotations

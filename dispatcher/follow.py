@@ -77,6 +77,7 @@ class FollowClient:
         machine.label_keys(self._label_keys, now)
         if message.kind is FollowKind.FULL_END:
             self._groups(anew=True)
+            machine.ladder.read_anew(now)
             machine.events([ANYTHING], version=version, now=now)
         elif message.kind is FollowKind.DELTA:
             machine.events(self._source.events(delta), version=version, now=now)

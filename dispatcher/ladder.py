@@ -58,11 +58,16 @@ class Ladder:
     def __init__(self, *, shapes: ShapeTable, limits: LadderLimits) -> None:
         self._shapes = shapes
         self._limits = limits
-        self._scanned_s = float("-inf")
+        self._scanned_s = self._read_anew_s = float("-inf")
         self.stakes: Mapping[str, StakeRow] = {}
         """By key, as the Binder's log shows them."""
         self.asked = 0
         """Requests for stakes."""
+
+    def read_anew(self, now: float) -> None:
+        """The log was read from a full state: a Binder may have died with its stakes. Whoever had
+        one and has none now need not wait to ask again."""
+        self._read_anew_s = now
 
     # ------------------------------------------------------------------------------- where it goes
     def rung(self, record: PodRecord) -> Rung:
@@ -144,7 +149,10 @@ class Ladder:
             record = next(shape.waiting())
             if now - record.first_queued < limits.stake_after_s or shape.shape is None:
                 continue
-            if now - record.asked_s < limits.again_s or not _hopeful(shape.diagnosis):
+            asked_s = record.asked_s
+            if asked_s >= self._read_anew_s and now - asked_s < limits.again_s:
+                continue
+            if not _hopeful(shape.diagnosis):
                 continue
             stake = self.stakes.get(stake_key(record.uid, shape.shape))
             if stake is None or not stake.seats:

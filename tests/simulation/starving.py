@@ -35,10 +35,11 @@ def bound_s(settings: Settings) -> float:
 
 
 class Starving(Simulation):
-    """One run; see the module docstring."""
+    """One run; see the module docstring. ``kill``: the Binder dies once, with the stake."""
 
-    def __init__(self, seed: int, settings: Settings) -> None:
+    def __init__(self, seed: int, settings: Settings, *, kill: bool = False) -> None:
         super().__init__(seed, settings)
+        self._kill = kill
         self.waited_s: float | None = None
         """From the creation of the large unit to the bind of its last member."""
         self.small = 0
@@ -83,6 +84,11 @@ class Starving(Simulation):
         self._born_s = self.world.now
         for name in self._big:
             self.create_pod(name, cpu=cpu, group="big" if self.settings.gangs else "")
+        while self._kill and not len(self._parts().machine.committer.stakes):
+            await asyncio.sleep(0.5)
+        if self._kill:
+            await asyncio.sleep(LIFE_S / 4)
+            self.kill("binder")
 
     def _heal(self) -> None:
         """There is nothing to heal."""
@@ -109,8 +115,8 @@ class Starving(Simulation):
             f"bound {self.waited_s:.1f} s after its creation (bound "
             f"{bound_s(self.settings):g} s); {self.small} small pods were bound meanwhile"
         )
-        parts = self._parts()
         await asyncio.sleep(1.0)
+        parts = self._parts()
         parts.machine.validate()
         if len(parts.machine.committer.stakes):
             raise Violation(f"seed {self.world.seed}: the stake outlives its unit")

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.simulation.cluster import Settings, Violation
-from tests.simulation.starving import BIG_GANG, BIG_POD, Starving, bound_s
+from tests.simulation.starving import BIG_GANG, BIG_POD, LIFE_S, Starving, bound_s
+
+TAKEOVER_S = 12.0
+"""A Lease of 3 s runs out, the successor lists and opens."""
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -34,6 +37,15 @@ def test_a_large_unit_is_placed_within_its_bound(
     record_property("bound_s", bound_s(settings))
     assert run.waited_s <= bound_s(settings)
     assert run.small > 100, "there was no stream"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_stake_that_dies_with_the_binder_is_asked_for_again(seed: int) -> None:
+    run = Starving(seed, BIG_GANG, kill=True)
+    run.run()
+    assert run.waited_s is not None
+    assert run.waited_s <= bound_s(BIG_GANG) + LIFE_S + TAKEOVER_S
+    assert run.incarnations > 6, "nobody was killed"
 
 
 @pytest.mark.parametrize("settings", [BIG_POD, BIG_GANG], ids=["pod", "gang"])
