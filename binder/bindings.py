@@ -53,6 +53,10 @@ class Stage(enum.IntEnum):
     """Its claims are being bound; the bind has not been sent."""
 
 
+_RESOLVING = (Stage.READING, Stage.FENCING, Stage.REBASING)
+"""Made once: all open bindings are asked once a second."""
+
+
 class ActionKind(enum.IntEnum):
     """What the shell is to do next for a pod."""
 
@@ -132,7 +136,7 @@ class Binding:
     @property
     def resolving(self) -> bool:
         """On the way of an unknown or refused bind."""
-        return self.stage in (Stage.READING, Stage.FENCING, Stage.REBASING)
+        return self.stage in _RESOLVING
 
     # ----------------------------------------------------------------------------------- prebind
     def prebind(self) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
+from stretto.config.yaml_text import parsed
 from stretto.kube.certificates import Pem, Tls
 from stretto.kube.errors import ConfigError
 
@@ -158,14 +158,13 @@ def _named(entries: list[_Named], name: str, *, what: str) -> _Named:
 
 def _read_yaml(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = parsed(file.read_bytes())
     except OSError as error:
         raise ConfigError(
             f"kubeconfig {file}: {error.strerror}; name another file with --kubeconfig"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        text = " ".join(str(error).split())
-        raise ConfigError(f"kubeconfig {file}: not YAML: {text}; correct the file") from error
+    except ValueError as error:
+        raise ConfigError(f"kubeconfig {file}: {error}; correct the file") from error
     if not isinstance(document, dict) or not isinstance(document.get("clusters"), list):
         raise ConfigError(f"kubeconfig {file}: has no list of clusters; it is not a kubeconfig")
     return document
