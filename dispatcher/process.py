@@ -1,9 +1,10 @@
 """One dispatcher process: the parts, the order in which they start, and how it ends.
 
 Start: serve at once (as a standby it answers "not leader"), watch the pods and follow the Binder,
-wait for the Lease, then begin under its epoch: subscribe to the Binder's outcomes and owned set,
-and dispatch when all are there. End: on ``stop`` the Lease is given up after the last effect; when
-the Lease is lost the process exits on the spot, because another may be acting already.
+claim the schedulerNames for the deployment, wait for the Lease, then begin under its epoch:
+subscribe to the Binder's outcomes and owned set, and dispatch when all are there. End: on ``stop``
+the Lease is given up after the last effect; when the Lease is lost the process exits on the spot,
+because another may be acting already.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dispatcher.group_writer import GroupWriter
 from dispatcher.ladder import LadderLimits
 from dispatcher.machine import Machine, MachineLimits, Requests
 from dispatcher.metrics import DispatcherCollector
+from dispatcher.names import ServedNames
 from dispatcher.outcomes_client import OutcomesClient
 from dispatcher.queue import QueueLimits
 from dispatcher.shard_side import Send, ShardLimits
@@ -110,6 +112,7 @@ class DispatcherProcess:
         self._client = client
         self.telemetry = Telemetry(settings, leadership=self._leadership, client=client)
         self._configuration = configuration
+        self._names = ServedNames(client, settings, names=configuration.names)
         limits = machine_limits(settings, self._configuration)
         machine = Machine(limits=limits, note=self.telemetry.note)
         self._collector = DispatcherCollector(machine, client=client)
@@ -132,7 +135,8 @@ class DispatcherProcess:
             async with self.telemetry.serving(self.core, self._collector):
                 warm = [asyncio.create_task(work) for work in self._warm()]
                 try:
-                    tenure = await self._leadership.acquired_unless(stop)
+                    claimed = await self._names.claimed_unless(stop)
+                    tenure = await self._leadership.acquired_unless(stop) if claimed else None
                     if tenure is not None:
                         await self._lead(tenure.epoch, warm, stop=stop, ready=ready)
                 finally:
@@ -206,6 +210,7 @@ class DispatcherProcess:
         self._collector.events = tuple(events.values())
         return [
             self._leadership.keep(),
+            self._names.keep(),
             outcomes.run(),
             writer.run(),
             groups.run(),

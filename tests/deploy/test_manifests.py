@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from binder.kinds import DEVICE_RESOURCES
+from dispatcher.names import lease_of
 from stretto.config.scheduler_file import configuration_of
 from tests.kube_env.control_plane import ControlPlane
 
@@ -28,6 +29,7 @@ STORAGE = (
 EVENTS = "events.k8s.io/events"
 LEASES = "coordination.k8s.io/leases"
 QUEUES = "scheduling.stretto.io/queues"
+SERVES = lease_of("stretto")
 SELECTING = ("/services", "/replicationcontrollers", "apps/replicasets", "apps/statefulsets")
 REVIEWS: tuple[Right, ...] = (
     ("create", "authentication.k8s.io/tokenreviews", "", ""),
@@ -44,6 +46,8 @@ EXPECTED: dict[str, set[Right]] = {
         *REVIEWS,
         ("get", LEASES, "stretto-dispatcher", NAMESPACE),
         ("update", LEASES, "stretto-dispatcher", NAMESPACE),
+        ("get", LEASES, SERVES, "kube-system"),
+        ("update", LEASES, SERVES, "kube-system"),
     },
     "stretto-binder": {
         ("get", "/pods", "", ""),
@@ -196,6 +200,7 @@ def test_an_account_has_its_rights_and_no_other(applied: ControlPlane, account: 
         for verb in VERBS
         for name in ("stretto-dispatcher", "stretto-binder", "other")
     }
+    asked |= {(verb, LEASES, name, "kube-system") for verb in VERBS for name in (SERVES, "other")}
     asked |= {("get", "/namespaces", name, "") for name in ("kube-system", "default")}
     asked |= {
         ("get", LEASES, account, "kube-system"),
