@@ -38,6 +38,7 @@ class MetricsBridge:
         snapshot = shard.picture.snapshot
         metrics.cache_size.labels("nodes").set(snapshot.node_count)
         metrics.cache_size.labels("assumed_pods").set(snapshot.tentative)
+        metrics.unreadable_objects.set(len(shard.picture.unreadable.known))
         metrics.snapshot_lag.set(streams.lag_s)
         metrics.snapshot_sequence.set(snapshot.version.sequence)
         for state, count in shard.statistics().items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 
+from scheduler_shard.readable import Unreadable
 from stretto.rpc.messages import FollowKind, FollowMessage
 from stretto.snapshot.columns import Snapshot, SnapshotError
 
@@ -32,6 +33,7 @@ class Picture:
         """A full state has arrived, and every step since."""
         self.problem = ""
         """Why the last message was LOST."""
+        self.unreadable = Unreadable()
         self._building: Snapshot | None = None
 
     def take(self, message: FollowMessage) -> Step:
@@ -46,9 +48,12 @@ class Picture:
 
     def _take(self, message: FollowMessage) -> Step:
         delta = message.delta
+        if delta.objects:
+            self.unreadable.sort_out(delta)
         match message.kind:
             case FollowKind.FULL_BEGIN:
                 self._building = Snapshot()
+                self.unreadable.clear()
                 return Step.NOTHING
             case FollowKind.FULL_CHUNK | FollowKind.FULL_END:
                 if self._building is None:

@@ -141,6 +141,8 @@ class ShardStreams:
 
     def _followed(self, message: FollowMessage) -> None:
         step = self.shard.followed(message, now=time.monotonic())
+        for problem in self.shard.picture.unreadable.take():
+            logger.error("%s", problem)
         if message.stamp_ms:
             self.lag_s = max(0.0, time.time() - message.stamp_ms / 1000)
         if step is Step.LOST:

@@ -57,6 +57,11 @@ class ShardMetrics:
             "steps it lags behind.",
             registry=registry,
         )
+        self.unreadable_objects = Gauge(
+            "stretto_unreadable_objects",
+            "Objects of the Binder's log that this process cannot decode and takes for absent.",
+            registry=registry,
+        )
         self.held = Gauge(
             "stretto_units_held", "Units held now, by state.", ["state"], registry=registry
         )
