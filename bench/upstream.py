@@ -22,6 +22,7 @@ import msgspec
 from bench.upstream_worlds import SCENARIOS, Object
 from stretto.cli.golden_answers import World
 from stretto.cli.golden_world import WorldState
+from stretto.placement.devices.world import prepare
 from tests.golden.oracle_program import asked, build, can_build, how_to_get
 
 FLOORS = Path(__file__).parent / "scheduler_perf.csv"
@@ -49,6 +50,7 @@ def ours(made: Object) -> tuple[float, float, int]:
     world = msgspec.json.decode(msgspec.json.encode(made), type=World)
     state = WorldState(world)
     kernel, spent, first, placed = state.kernel, 0.0, 0.0, 0
+    prepare(state.snapshot)  # as a shard does when its picture of the cluster is complete
     for number, name in enumerate(world.pending):
         shape = state.shape(name)
         assert shape.digest

@@ -46,6 +46,7 @@ from stretto.model.unit import (
     Verdict,
     VerdictKind,
 )
+from stretto.placement.devices.world import prepare
 from stretto.placement.extenders import Extender, interested
 from stretto.placement.gang import GangPlacer
 from stretto.placement.kernel import Kernel
@@ -225,6 +226,7 @@ class Shard(Consulting, Gangs):
         for question in self._asking.clear():
             self._desk.add(question.entry, question.unit, sequence=snapshot.version.sequence)
         self.kernel = Kernel(snapshot, self._profiles, own_partitions=self._own_partitions)
+        prepare(snapshot)
         self._gangs = GangPlacer(self.kernel, snapshot)
         self._stakes = StakeDesk(self.kernel, snapshot)
         if new_epoch:

@@ -236,8 +236,10 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def claimless(self) -> Shape:
-        """The shape without its claims."""
-        return msgspec.structs.replace(self, claims=()) if self.claims else self
+        """The shape without its claims, to volumes and to devices, and whose they must be."""
+        if not self.claims and not self.device_claims:
+            return self
+        return msgspec.structs.replace(self, claims=(), device_claims=(), owner=("", ""))
 
     @cached_property
     def spelled_out(self) -> Shape:

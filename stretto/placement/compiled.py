@@ -91,16 +91,13 @@ class CompiledShape:
         kinds = self._compile_filters() | self._compile_scorers()
         self.looks_around = bool(self.cross.filters or self.cross.scorers)
         """Some filter or scorer does look at other rows."""
-        self._kinds = tuple(sorted(kinds))
-        self._kind_versions = tuple(map(snapshot.kind_version, self._kinds))
-        self._basis = profile.basis(shape, snapshot)
-        self._basis_kinds = profile.basis_kinds
-        self._basis_read = self._read_by_basis()
-        self._stamp_of_basis = snapshot.object_version, snapshot.kins.terms_version
+        self._rest_on(kinds)
         self.prefilters = [p for p in profile.prefilters if p.has_prefilter(shape)]
         """Plugins whose PreFilter may reject the shape."""
         self._versioned = [f for f in self.dynamic if type(f).version is not Filter.version]
         self._versions: list[object] = []
+        self._followed = [(f.follows, -1) for f in self.dynamic if f.follows is not None]
+        """What filters follow, and how far it has been read."""
         self.spans = any(each.spans for each in self.dynamic)
         """Pods of the shape are placed one at a time."""
         self.total: Int64s = np.zeros(0, dtype=np.int64)
@@ -165,7 +162,7 @@ class CompiledShape:
         if lent:
             for each in self.dynamic:
                 each.bind(shape)
-            for scorer, _ in self.scorers:
+            for scorer, _ in (*self.scorers, *self.cross.scorers):
                 scorer.bind(shape)
 
     def _narrow(self, name: str) -> None:
@@ -183,6 +180,16 @@ class CompiledShape:
     def named_plugins(self) -> tuple[str, ...]:
         """Plugins that narrowed PreFilter's node set."""
         return self.named.plugins if self.named is not None else ()
+
+    def _rest_on(self, kinds: frozenset[str]) -> None:
+        """Note what filters and scorers were made from, beside the shape."""
+        snapshot = self.snapshot
+        self._kinds = tuple(sorted(kinds))
+        self._kind_versions = tuple(map(snapshot.kind_version, self._kinds))
+        self._basis = self.profile.basis(self.base, snapshot)
+        self._basis_kinds = self.profile.basis_kinds
+        self._basis_read = self._read_by_basis()
+        self._stamp_of_basis = snapshot.object_version, snapshot.kins.terms_version
 
     def outdated(self) -> bool:
         """Whether what its plugins were made from has changed since."""
@@ -238,6 +245,19 @@ class CompiledShape:
         self._versions = versions
         return True
 
+    def changed_since(self, stamp: int) -> list[int] | None:
+        """Rows that have changed since this stamp of the snapshot, or in what filters follow since
+        this was called last; None: too many to tell."""
+        changed = self.snapshot.changes.since(stamp)
+        for i, (log, seen) in enumerate(self._followed):
+            more = log.since(seen) if seen >= 0 else None
+            self._followed[i] = log, log.stamp
+            if changed is None or more is None:
+                changed = None
+            elif more:
+                changed = list({*changed, *more})
+        return changed
+
     def refresh(self, counters: Counters) -> None:
         """Bring ``total`` up to date with the snapshot."""
         if self.looks_around:
@@ -254,8 +274,9 @@ class CompiledShape:
         # The first use scores into a shared buffer: where no two pods are alike, keeping every
         # shape's scores would only flush those that are used again, and memory caches with them.
         stale = self.versions_changed() or not current
-        kept = not stale and self._uses > 2
-        changed = snapshot.changes.since(self._stamp) if kept else None
+        changed = self.changed_since(self._stamp)
+        if stale or self._uses <= 2:
+            changed = None
         if changed is None or len(changed) * 4 > snapshot.rows:
             self._build()
             counters.builds += 1

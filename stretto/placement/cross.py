@@ -54,11 +54,10 @@ class CrossPart:
         stale = compiled.versions_changed()
         images = 0 if compiled.images is None else snapshot.images.version
         versions = compiled.static.version, images
+        changed = compiled.changed_since(self._stamp)
         if stale or versions != (self._static_version, self._image_version):
             changed = None
             self._maxima = None
-        else:
-            changed = snapshot.changes.since(self._stamp)
         if changed is None or len(changed) * 4 > snapshot.rows:
             counters.builds += 1
             view = View(snapshot)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause
+from stretto.snapshot.changes import ChangeLog
 from stretto.snapshot.columns import Snapshot
 
 T = TypeVar("T", bound=np.generic)
@@ -146,6 +147,9 @@ class Filter:
 
     def bind(self, shape: Shape) -> None:
         """Be about the claims of another pod, alike but for their names."""
+
+    follows: ChangeLog[int] | None = None
+    """Rows of which the answer may be another, though no pod has come or gone there."""
 
     spans: bool = False
     """A pod of the shape that is placed may change what other rows say, so that pods of the shape

@@ -457,7 +457,7 @@ class Kernel:
         profile = self._profiles.get(shape.profile)
         if profile is None:
             raise UnknownProfileError(f"there is no profile for schedulerName {shape.profile}")
-        if shape.only_node or shape.claims:
+        if shape.only_node or shape.claims or shape.device_claims:
             kept = kept_as(shape, profile, self._snapshot)
         else:
             kept = Kept((False, shape.digest), shape)

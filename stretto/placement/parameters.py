@@ -3,8 +3,8 @@ pod, and claims of one kind that nobody has touched yet.
 
 A compiled shape is kept under a key. Pods of one key have the same filters, scores and totals once
 the compiled shape is bound to the pod at hand, so thousands of daemon pods, or of StatefulSet pods
-with claims of their own, are compiled and scored once. Whatever is not surely like the others keeps
-a key of its own, its digest.
+with claims of their own (to volumes or to devices), are compiled and scored once. Whatever is not
+surely like the others keeps a key of its own, its digest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from stretto.model.shape import Shape
+from stretto.placement.devices.claimed import fresh_claims
+from stretto.placement.devices.world import world_of
 from stretto.placement.profiles import Profile
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.volumes import Untouched
@@ -37,8 +39,9 @@ def kept_as(shape: Shape, profile: Profile, snapshot: Snapshot) -> Kept:
     narrowed = bool(shape.only_node) and _narrows(shape, profile)
     base = shape.anywhere if narrowed else shape.spelled_out
     kinds = None
-    if base.claims and not (base.device_claims or base.device_containers or profile.has_own):
-        kinds = untouched_claims(base, snapshot)
+    has_claims = base.claims or base.device_claims
+    if has_claims and not base.device_containers and not profile.has_own:
+        kinds = alike(base, snapshot)
     if kinds is not None:
         return Kept((narrowed, base.claimless.digest, kinds), base, narrowed, lent=True)
     return Kept((narrowed, base.digest), base, narrowed)
@@ -53,6 +56,15 @@ def _narrows(shape: Shape, profile: Profile) -> bool:
         and not shape.node_name
         and not profile.has_own
     )
+
+
+def alike(shape: Shape, snapshot: Snapshot) -> tuple[Hashable, ...] | None:
+    """What all claims of a shape are, but for their names; None: there is more to know of one."""
+    volumes = untouched_claims(shape, snapshot)
+    if not shape.device_claims or volumes is None:
+        return volumes
+    devices = fresh_claims(world_of(snapshot), shape)
+    return None if devices is None else (volumes, devices)
 
 
 def untouched_claims(shape: Shape, snapshot: Snapshot) -> tuple[Untouched, ...] | None:

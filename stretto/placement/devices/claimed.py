@@ -33,9 +33,14 @@ class Plan:
     missing: bool = False
     """A claim is not there (PreFilter says which)."""
 
+    @property
+    def wanted(self) -> tuple[Wanted, ...]:
+        """What the claims to be allocated ask for."""
+        return tuple(Wanted(claim.requests, claim.constraints) for claim in self.fresh)
+
     def problem(self, world: DeviceWorld, special: tuple[Request, ...]) -> Problem | None:
         """What has to be solved on a node; None if nothing has to be allocated."""
-        wanted = tuple(Wanted(claim.requests, claim.constraints) for claim in self.fresh)
+        wanted = self.wanted
         if special:
             wanted += (Wanted(special),)
         return world.problem(wanted) if wanted else None
@@ -56,6 +61,17 @@ def plan_of(world: DeviceWorld, shape: Shape) -> Plan:
         fresh=tuple(claim for claim in there if claim.allocation is None),
         missing=len(there) < len(found),
     )
+
+
+def fresh_claims(world: DeviceWorld, shape: Shape) -> tuple[Wanted, ...] | None:
+    """What the claims of a shape ask for; None if one is not there or has devices already."""
+    found = []
+    for ref in shape.device_claims:
+        claim = world.claims.get(f"{shape.namespace}/{ref.name}")
+        if claim is None or claim.allocation is not None:
+            return None
+        found.append(Wanted(claim.requests, claim.constraints))
+    return tuple(found)
 
 
 def backed_resources(world: DeviceWorld, shape: Shape) -> tuple[str, ...]:

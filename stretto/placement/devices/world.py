@@ -7,6 +7,7 @@ A change of what is taken concerns the nodes that see the pool; answers for othe
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from stretto.placement.devices.inventory import (
     tainted,
 )
 from stretto.placement.devices.problem import Problem
-from stretto.placement.devices.selection import Selection
+from stretto.placement.devices.selection import Selection, SelectionError
 from stretto.placement.devices.usage import DeviceUsage
 from stretto.placement.node_selector import Term, compile_term
 from stretto.snapshot.changes import ChangeLog
@@ -70,6 +71,13 @@ def world_of(snapshot: Snapshot) -> DeviceWorld:
         found = snapshot.derived[_KEY] = DeviceWorld(snapshot)
     found.sync()
     return found
+
+
+def prepare(snapshot: Snapshot) -> None:
+    """Do now what the first pod with claims to devices would have to wait for: read slices and
+    classes, load the library of selectors and compile theirs."""
+    if snapshot.objects(CLASS):
+        world_of(snapshot).ask_classes()
 
 
 class DeviceWorld:
@@ -281,6 +289,14 @@ class DeviceWorld:
     def slices(self, pool: PoolId) -> Iterable[Slice]:
         """The slices of a pool, wherever they are."""
         return self._by_pool.get(pool, {}).values()
+
+    def ask_classes(self) -> None:
+        """Ask each class about a device: what it says is remembered."""
+        devices = (device for each in self._slices.values() for device in each.devices)
+        for some in itertools.islice(devices, 1):
+            for row in self.classes.values():
+                with contextlib.suppress(SelectionError):
+                    self._selection.selects(row.selectors, some)
 
     # ------------------------------------------------------------------------------------ asking
     def problem(self, wanted: tuple[Wanted, ...]) -> Problem:

@@ -59,6 +59,13 @@ class _Claims:
         self._version = -1
         self._plan = Plan((), ())
         self._problems: dict[tuple[str, ...], Problem | None] = {}
+        self._key: object = None
+
+    def bind(self, shape: Shape) -> None:
+        """Be about the claims of another pod, which ask for the same."""
+        if shape is not self.shape:
+            self.shape = shape
+            self._version = -1
 
     def plan(self) -> Plan:
         """The claims as they are now."""
@@ -69,6 +76,12 @@ class _Claims:
             self._problems.clear()
             self._version = world.version
         return self._plan
+
+    def key(self) -> object:
+        """Equal while answers change row by row only, as the world tells."""
+        plan = self.plan()
+        nodes = self.world.snapshot.node_changes.stamp if plan.allocated else 0
+        return plan.missing, plan.allocated, plan.wanted, nodes
 
     @property
     def has_alternatives(self) -> bool:
@@ -115,11 +128,15 @@ class DeviceFilter(Filter):
         self._claims = claims
         # A claim by name is met once, and pools of several nodes are seen by all of them.
         self.spans = bool(claims.shape.device_claims) or claims.world.has_shared_pools
+        self.follows = claims.world.changes
+
+    def bind(self, shape: Shape) -> None:
+        """Claims are read by name."""
+        self._claims.bind(shape)
 
     def version(self) -> object:
-        """Claims, slices, classes and what is taken."""
-        self._claims.plan()
-        return self._claims.world.version
+        """What the claims are."""
+        return self._claims.key()
 
     def passes(self, view: View) -> Bools:
         """bool[view.size]."""
@@ -253,6 +270,10 @@ class DeviceScorer(CrossScorer):
 
     def __init__(self, claims: _Claims) -> None:
         self._claims = claims
+
+    def bind(self, shape: Shape) -> None:
+        """Claims are read by name."""
+        self._claims.bind(shape)
 
     def _constant(self) -> int:
         """What claims that are allocated already are worth, on every node."""

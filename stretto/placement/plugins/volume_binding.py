@@ -244,6 +244,8 @@ class VolumeBinding(Plugin):
 
     def assume(self, shape: Shape, row: int, snapshot: Snapshot) -> None:
         """Volumes are taken, and nodes selected, for the claims that wait."""
+        if not shape.claims:
+            return
         book = snapshot.volumes
         found = plan(shape, row, snapshot)
         for key, volume in found.static:
@@ -255,6 +257,8 @@ class VolumeBinding(Plugin):
 
     def forget(self, shape: Shape, row: int, snapshot: Snapshot) -> None:
         """They are free again, unless another tentative pod has the same claims."""
+        if not shape.claims:
+            return
         book = snapshot.volumes
         plans = book.plans[row]
         for key in plans[shape.digest].pop():
