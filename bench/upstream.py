@@ -22,7 +22,7 @@ import msgspec
 from bench.upstream_worlds import SCENARIOS, Object
 from stretto.cli.golden_answers import World
 from stretto.cli.golden_world import WorldState
-from stretto.placement.devices.world import prepare
+from stretto.placement.prepare import prepare
 from tests.golden.oracle_program import asked, build, can_build, how_to_get
 
 FLOORS = Path(__file__).parent / "scheduler_perf.csv"

@@ -46,10 +46,10 @@ from stretto.model.unit import (
     Verdict,
     VerdictKind,
 )
-from stretto.placement.devices.world import prepare
 from stretto.placement.extenders import Extender, interested
 from stretto.placement.gang import GangPlacer
 from stretto.placement.kernel import Kernel
+from stretto.placement.prepare import prepare
 from stretto.placement.profiles import Profiles
 from stretto.rpc.messages import FollowMessage, FromShard, ProposalBatch, ToShard, VerdictBatch
 from stretto.telemetry.story import StoryLog

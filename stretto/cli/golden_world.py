@@ -122,7 +122,8 @@ class WorldState:
             raise UnbuildableError(f"configuration not accepted: {error}") from None
         self._maker = ShapeMaker()
         self._label_keys: tuple[str, ...] = ()
-        self._shapes = 0
+        self._shapes: dict[bytes, int] = {}
+        """Numbers by digest, as in the Binder's log."""
         self._sequence = 1
         self._pods: dict[str, Pod] = {}
         self.snapshot = Snapshot()
@@ -174,10 +175,11 @@ class WorldState:
         nominated = "" if pod.spec.node_name else pod.status.nominated_node_name
         if node_id is None and not nominated:
             return
-        self._shapes += 1
-        shape_id = self._shapes
         shape = self._maker.shape_of(pod, label_keys=self._label_keys, placed=True)
-        delta.shapes.append((shape_id, shape))
+        shape_id = self._shapes.get(shape.digest, 0)
+        if not shape_id:
+            shape_id = self._shapes[shape.digest] = len(self._shapes) + 1
+            delta.shapes.append((shape_id, shape))
         uid = pod.metadata.uid
         if node_id is not None:
             delta.add_pod(

@@ -73,13 +73,6 @@ def world_of(snapshot: Snapshot) -> DeviceWorld:
     return found
 
 
-def prepare(snapshot: Snapshot) -> None:
-    """Do now what the first pod with claims to devices would have to wait for: read slices and
-    classes, load the library of selectors and compile theirs."""
-    if snapshot.objects(CLASS):
-        world_of(snapshot).ask_classes()
-
-
 class DeviceWorld:
     """See the module docstring."""
 
@@ -291,7 +284,8 @@ class DeviceWorld:
         return self._by_pool.get(pool, {}).values()
 
     def ask_classes(self) -> None:
-        """Ask each class about a device: what it says is remembered."""
+        """Ask each class about a device, which loads the library of selectors and compiles
+        them."""
         devices = (device for each in self._slices.values() for device in each.devices)
         for some in itertools.islice(devices, 1):
             for row in self.classes.values():
