@@ -216,11 +216,12 @@ class Evictor:
         """The condition that says who ended the pod. The Eviction API writes one of its own, so for
         an evicted pod this comes after it."""
         profile = claim.seats[0].shape.profile
+        whom = "podgroup" if len(claim.seats) > 1 else "pod"
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
             "reason": "PreemptionByScheduler",
-            "message": f"{profile}: preempting to accommodate a higher priority pod",
+            "message": f"{profile}: preempting to accommodate a higher priority {whom}",
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         patch: dict[str, Any] = {

@@ -234,7 +234,7 @@ class Machine:
         counted = self.outcomes.apply(record, outcome, epoch=epoch, now=now)
         if counted and outcome.kind is OutcomeKind.NOMINATED:
             if self.groups.keeps(record):
-                self._member_nominated(record, outcome, now=now)
+                self._member_nominated(record, outcome, epoch=epoch, now=now)
             else:
                 self._nominated(record, outcome, epoch=epoch, now=now)
         kind = outcome.kind.name.lower()
@@ -256,18 +256,25 @@ class Machine:
     def _nominated(self, record: PodRecord, outcome: Outcome, *, epoch: int, now: float) -> None:
         """Its victims were asked to go: it waits for that, as a pod nominated to that node."""
         self.intake.nominated(record, node=outcome.node, now=now)
+        self._park(record, outcome, epoch=epoch, now=now)
+
+    def _park(self, record: PodRecord, outcome: Outcome, *, epoch: int, now: float) -> None:
         diagnosis = outcome.diagnosis or Diagnosis(outcome.detail, (), 0)
         version = Version(epoch, outcome.sequence)
         self.shards.park(record, diagnosis, version=version, now=now)
 
-    def _member_nominated(self, record: PodRecord, outcome: Outcome, *, now: float) -> None:
-        """The same for a member of a gang, of which the lead hears last. The gang is put to a shard
-        again at once, which says that victims have yet to leave."""
-        if self.groups.leads(record) and outcome.diagnosis is not None:
-            self.lane.tell(record, Condition("Unschedulable", outcome.diagnosis.message))
-            self.shards.tell_gang(record, outcome.diagnosis)
+    def _member_nominated(
+        self, record: PodRecord, outcome: Outcome, *, epoch: int, now: float
+    ) -> None:
+        """The same for a member of a gang. The lead hears last, and then the gang waits."""
+        group, last = record.group, self.groups.leads(record)
         self.queue.requeue_front(record, now)
         self.intake.nominated(record, node=outcome.node, now=now)
+        if last and group is not None:
+            self.groups.refresh(queue=self.queue, lane=self.lane, now=now)
+            if group.lead is not None:
+                self.groups.unit_of(group.lead)
+                self._park(group.lead, outcome, epoch=epoch, now=now)
 
     def owned_set(
         self,

@@ -177,11 +177,11 @@ class ShardSide:
             nominated = shape.shape is not None and bool(shape.shape.nominated_node)
             clear = diagnosis.clears and nominated
             self._lane.tell_shape(shape, Condition("Unschedulable", diagnosis.message, clear))
-            self.tell_gang(record, diagnosis)
+            self._tell_gang(record, diagnosis)
         else:
             self._lane.retell(record)
 
-    def tell_gang(self, lead: PodRecord, diagnosis: Diagnosis) -> None:
+    def _tell_gang(self, lead: PodRecord, diagnosis: Diagnosis) -> None:
         """The other members and the group hear why the gang found no room.
 
         As upstream: those that had found room are told that the group does not fit, those that were
@@ -192,11 +192,12 @@ class ShardSide:
             return
         for number, member in enumerate(self._groups.members_out(lead)):
             fitted = number < diagnosis.found or not text
-            parts = (GANG_UNSCHEDULABLE, text) if fitted else (text,)
+            parts = (GANG_UNSCHEDULABLE, text, diagnosis.preemption) if fitted else (text,)
             shape = member.shape.shape
             clear = diagnosis.clears and shape is not None and bool(shape.nominated_node)
             message = ", ".join(filter(None, parts))
             self._lane.tell(member, Condition("Unschedulable", message, clear))
+        text = ", ".join(filter(None, (text, diagnosis.preemption)))
         self._groups.tell(group, GroupCondition("False", "Unschedulable", text))
 
     def _failed(self, record: PodRecord, text: str, now: float) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from hypothesis import HealthCheck, settings
+
 from tests.kube_env.fixtures import (
     control_plane,
     kube_binaries,
@@ -19,6 +21,10 @@ __all__ = [
     "new_control_plane",
     "pytest_collection_finish",
 ]
+
+# A busy machine makes no example wrong.
+settings.register_profile("stretto", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("stretto")
 
 # Otherwise pytest-asyncio asks for "the current loop" before its first test, which makes one that
 # nobody closes.

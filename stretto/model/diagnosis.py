@@ -43,6 +43,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Of a gang: what its group is told; ``message`` is about the member that found no node."""
     found: int = 0
     """Of a gang: so many members found nodes before that one."""
+    preemption: str = ""
+    """Of a gang: what preemption does for it; told to the group and to those members."""
 
     @property
     def rejectors(self) -> tuple[str, ...]:

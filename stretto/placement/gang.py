@@ -103,8 +103,8 @@ class GangPlacer:
                 seated=lambda rows: self._kernel.seats(shapes, rows),
                 refused=lambda: self.diagnosis.group or self.diagnosis.message,
             )
-        text = ", ".join(filter(None, (why.group, f"pod group preemption: {found.message}")))
-        self.diagnosis = msgspec.structs.replace(why, group=text, clears=found.clears)
+        text = asked.told(found)
+        self.diagnosis = msgspec.structs.replace(why, preemption=text, clears=found.clears)
         return found
 
     def _place(self, shapes: Sequence[Shape], *, seed: int, avoid: Sequence[int]) -> list[int]:

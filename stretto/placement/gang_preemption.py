@@ -13,7 +13,7 @@ breaks another only if pods of no group do not suffice.
 Lots are many and gangs are few: what is supposed away is counted per node and shape, and only the
 lots on the gang's nodes are looked at one by one, unless a filter looks at other nodes.
 
-Messages are upstream's, without the prefix ``pod group preemption:``.
+Messages are upstream's, without the prefix ``pod group preemption:`` of the plugin.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from stretto.snapshot.pod_records import PodRecord
 
 ONGOING = "ongoing preemption on nominated nodes"
 NOBODY_LOWER = "No preemption victims found for incoming preemptor"
+DEVICES_DONE = "deallocation and deletion of ResourceClaims completed"
 GUARDED = "the pods that would have to leave are protected by disruption budgets"
 
 Place = Callable[[], Sequence[int]]
@@ -60,8 +61,12 @@ class GangDecision:
 class GangPreemption:
     """One question: whom a gang of these shapes may preempt now. Leaves no trace."""
 
-    def __init__(self, preemption: Preemption, shapes: Sequence[Shape], *, ground: Ground) -> None:
+    def __init__(
+        self, preemption: Preemption, shapes: Sequence[Shape], *, ground: Ground, devices: bool
+    ) -> None:
         self._preemption = preemption
+        self._devices = devices
+        """DynamicResources is asked before, and says what it always says."""
         self._shapes = shapes
         self._ground = ground
         self._snapshot = ground.snapshot
@@ -87,6 +92,13 @@ class GangPreemption:
             return self._fewest(level, seated(rows), rows)
         finally:
             self._let_go(Counter())
+
+    def told(self, found: GangDecision) -> str:
+        """What all plugins say together. DynamicResources' word stands beside that of a plugin that
+        might help another time, whatever it has done (kube-scheduler 1.37.2)."""
+        text = f"pod group preemption: {found.message}"
+        last = found.rows or found.message in (ONGOING, NOBODY_LOWER)
+        return text if last or not self._devices else f"{DEVICES_DONE}, {text}"
 
     def _ongoing(self) -> bool:
         """Victims of an earlier decision have yet to leave."""

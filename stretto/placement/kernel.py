@@ -17,28 +17,24 @@ from stretto.model.unit import Cause, Diagnosis
 from stretto.placement.batch import place_batch
 from stretto.placement.claim_args import DeviceArgs, VolumeArgs
 from stretto.placement.compiled import CompiledShape, Counters
+from stretto.placement.departures import Departures
 from stretto.placement.devices.plan import NO_DEVICES, DevicePlan, device_plan
 from stretto.placement.evaluation import Evaluation, diagnose, evaluate
 from stretto.placement.framework import Bools, Plugin, Status, View
-from stretto.placement.gang_preemption import GangPreemption
-from stretto.placement.lots import Lot, pods_of
 from stretto.placement.named import best_of
-from stretto.placement.nominated import claims_on, leave_claimed, rejecting, that_look
+from stretto.placement.nominated import leave_claimed
 from stretto.placement.parameters import Kept, kept_as
 from stretto.placement.plugins.dynamic_resources import DynamicResources
 from stretto.placement.plugins.volume_binding import VolumeBinding
 from stretto.placement.plugins.volume_limits import taken_on
 from stretto.placement.postfilter import PostFilterResult
 from stretto.placement.postfilters import post_filter, preempt_among, with_dry_run
-from stretto.placement.preemption import NAME as PREEMPTION
 from stretto.placement.preemption import Preemption, Refused, Tie
 from stretto.placement.profiles import Profiles
-from stretto.placement.quota_filter import refused_by_quota, with_quota, with_quota_diagnosis
+from stretto.placement.quota_filter import refused_by_quota, with_quota_diagnosis
 from stretto.placement.refusal import refusal_of
-from stretto.placement.seats import Seats
 from stretto.placement.selection import Ranking, own_table
 from stretto.placement.static_part import StaticPart, static_key
-from stretto.placement.victims import Victims, needed_of, violations
 from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan, plan
 from stretto.snapshot.columns import Snapshot
 
@@ -60,7 +56,7 @@ class Placement:
     """For each placed pod other rows to try, own partitions first."""
 
 
-class Kernel:
+class Kernel(Departures):
     """Placement on one snapshot; see the module docstring. Not thread-safe."""
 
     def __init__(
@@ -365,49 +361,6 @@ class Kernel:
         """The order of equal rows: own partitions first, then by the seed."""
         ranking = Ranking(self._snapshot, seed=seed, own=self._own, avoid=())
         return lambda row: -int(ranking.low(np.array([row], dtype=np.int64))[0])
-
-    def victims_on(self, shape: Shape, row: int) -> Victims | Status:
-        """Who would have to leave one row for a shape, as things are now."""
-        return self._preemption.victims_on(self._compiled(shape), row)
-
-    def needed_of(
-        self,
-        shapes: Sequence[Shape],
-        rows: Sequence[int],
-        uids: Mapping[str, int],
-        *,
-        leaving: Collection[str],
-    ) -> list[Lot] | None:
-        """Who of some victims still has to leave; see :func:`victims.needed_of`."""
-        ground = self._preemption.ground()
-        return needed_of(self.seats(shapes, rows), uids, leaving=leaving, ground=ground)
-
-    def violating(self, lots: Sequence[Lot]) -> frozenset[str]:
-        """Uids of those pods that would violate a disruption budget if all of the lots left."""
-        return frozenset(violations(pods_of(lots), self._preemption.budgets()))
-
-    def strict_budgets(self, shape: Shape) -> bool:
-        """Whether preemption for a shape may not violate disruption budgets."""
-        return self._compiled(shape).profile.preemption.strict_budgets
-
-    def seats(self, shapes: Sequence[Shape], rows: Sequence[int]) -> Seats:
-        """Members of a unit on rows where they are not counted."""
-        local = all(self._compiled(shape).local for shape in set(shapes))
-        return Seats(shapes, rows, snapshot=self._snapshot, admits=self._admits, local=local)
-
-    def _admits(self, shape: Shape, row: int) -> bool:
-        claims = claims_on(shape, row, snapshot=self._snapshot)
-        found = with_quota(self._compiled(shape).filters, shape, self._snapshot)
-        filters = that_look(found) if claims else found
-        return rejecting(filters, row, claims, snapshot=self._snapshot) is None
-
-    def gang_preemption(self, shapes: Sequence[Shape]) -> GangPreemption | None:
-        """The question whom a gang may preempt; None: its profile does not preempt."""
-        profile = self._compiled(shapes[0]).profile
-        if PREEMPTION not in profile.points.get("postFilter", ()):
-            return None
-        ground = self._preemption.ground(strict=profile.preemption.strict_budgets)
-        return GangPreemption(self._preemption, shapes, ground=ground)
 
     def evaluate(self, shape: Shape) -> Evaluation:
         """Status and scores of every node, plugin by plugin; those of a pod that only one node may

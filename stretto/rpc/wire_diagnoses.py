@@ -63,6 +63,7 @@ def _put(wire: Any, diagnoses: Sequence[Diagnosis]) -> dict[Diagnosis, int]:
             clears=diagnosis.clears,
             group=diagnosis.group,
             found=diagnosis.found,
+            preemption=diagnosis.preemption,
         )
     return numbers
 
@@ -92,4 +93,5 @@ def _get(wire: Any) -> Diagnosis:
         clears=wire.clears,
         group=wire.group,
         found=wire.found,
+        preemption=wire.preemption,
     )

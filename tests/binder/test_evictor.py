@@ -16,6 +16,7 @@ from stretto.kube.answers import Response
 from stretto.kube.client import KubeClient
 from stretto.model.unit import Cause, OutcomeKind
 from stretto.telemetry.binder_metrics import BinderMetrics
+from tests.binder.test_gang_claims import Ganging
 from tests.binder.test_preemptions import Preempting, pod
 
 OK, CONFLICT, SPENT = Response(201, b"{}"), Response(409, b"{}"), Response(429, b"{}")
@@ -141,3 +142,41 @@ async def test_a_budget_that_stays_spent_ends_the_claim(
     assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.VICTIMS)
     assert not world.follower.nominations
     assert world.machine.cluster.facts[uid].flags == 0
+
+
+class Gone(Answers):
+    """One member of the gang is gone when its nomination comes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(OK, read=Response(404, b"{}"))
+        self.name = name
+        self.nominated: list[str] = []
+        self.cleared: list[str] = []
+
+    async def patch_pod_status(self, namespace: str, name: str, body: object) -> Response:
+        if name == self.name:
+            return Response(404, b"{}")
+        self.nominated.append(name)
+        return await super().patch_pod_status(namespace, name, body)
+
+    async def patch(self, path: str, body: object) -> Response:
+        assert isinstance(body, dict)
+        assert body["status"] == {"nominatedNodeName": None}
+        self.cleared.append(path.split("/")[-2])
+        return OK
+
+
+async def test_nobody_goes_for_a_gang_of_which_one_nomination_cannot_be_written() -> None:
+    world = Ganging()
+    world.old()
+    pods = world.gang()
+    incoming = world.decided_together(pods)
+    assert incoming is not None
+    world.propose(incoming)
+    client = Gone("new1")
+    await carry_out(world, world.claim(pods[0]), client)
+    assert client.asked == []
+    assert client.cleared == client.nominated, "what was written is taken back"
+    (outcome,) = world.outcomes()
+    assert (outcome.kind, outcome.cause) == (OutcomeKind.CONFLICT, Cause.POD_CHANGED)
+    assert set(outcome.members) == {made.uid for made in pods}

@@ -277,21 +277,28 @@ def test_a_group_with_a_problem_places_nobody() -> None:
 
 
 @pytest.mark.parametrize("settled_first", [True, False])
-def test_a_gang_whose_victims_were_asked_goes_out_again_nominated(settled_first: bool) -> None:
-    """At once: the shard says what it waits for. The lead's outcome comes last."""
+def test_a_gang_whose_victims_were_asked_waits_and_goes_out_again_nominated(
+    settled_first: bool,
+) -> None:
+    """The lead's outcome comes last, and then the gang is parked."""
     brain = gang()
     assert brain.units() == ["m0"]
     if settled_first:
         brain.settle("m0")
-    why = Diagnosis("no room", ("NodeResourcesFit",), 1, group="why", found=1)
+    why = Diagnosis("no room", ("NodeResourcesFit",), 1, group="why", found=1, preemption="so")
     for uid, node in (("m1", "n1"), ("m2", "n2"), ("m0", "n0")):
+        assert brain.units() == [], "not before all have been heard of"
         brain.outcome(
             "m0", OutcomeKind.NOMINATED, members=(uid,), sequence=5, node=node,
             resource_version=900, diagnosis=why,
         )  # fmt: skip
-        brain.machine.validate()
     assert message(brain, "m0") == "no room"
-    assert message(brain, "m1") == f"{GANG_UNSCHEDULABLE}, why"
+    assert message(brain, "m1") == f"{GANG_UNSCHEDULABLE}, why, so"
+    assert message(brain, "m2") == "why"
+    assert brain.state("m0") is State.UNSCHEDULABLE
+    assert brain.units() == []
+    brain.event(at=6)
+    brain.wait(2)
     (send,) = brain.dispatch()
     (unit,) = send.units
     assert {member.uid for member in unit.members} == {"m0", "m1", "m2"}
@@ -299,8 +306,6 @@ def test_a_gang_whose_victims_were_asked_goes_out_again_nominated(settled_first:
     shapes = dict(send.shapes)
     nodes = {member.uid: shapes[member.shape].nominated_node for member in unit.members}
     assert nodes == {"m0": "n0", "m1": "n1", "m2": "n2"}
-    brain.unplaceable(unit.unit_id, at=6)
-    brain.machine.validate()
 
 
 def test_nominations_that_cannot_help_are_cleared_for_every_member() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from tests.kube_env.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(180)]
 
-PREEMPTION = re.compile(", pod group preemption: .*")
-"""Workload-aware preemption, which Stretto does not have yet."""
 Told = dict[str, list[tuple[str, ...]]]
 """By group: conditions of its members, sorted, and of itself at the end."""
 
@@ -46,17 +43,14 @@ async def told(api: Api) -> Told:
     found: Told = {}
     for pod in sorted(await api.pods(), key=lambda pod: str(pod["metadata"]["name"])):
         condition = scheduled_condition(pod)
-        message = PREEMPTION.sub("", condition.get("message", ""))
+        message = condition.get("message", "")
         text = ("True", "") if node_of(pod) else (condition.get("reason", ""), message)
         found.setdefault(pod["metadata"]["name"].split("-")[0], []).append(text)
     for name, texts in found.items():
         texts.sort()
         status, group = await api.answer("GET", f"{GROUPS}/{name}")
         conditions = group.get("status", {}).get("conditions", []) if status == 200 else []
-        texts += [
-            (c["type"], c["status"], c["reason"], PREEMPTION.sub("", c["message"]))
-            for c in conditions
-        ]
+        texts += [(c["type"], c["status"], c["reason"], c["message"]) for c in conditions]
     return found
 
 

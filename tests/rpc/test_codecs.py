@@ -104,6 +104,9 @@ diagnoses = st.builds(
     st.booleans(),
     st.booleans(),
     st.booleans(),
+    words,
+    u32,
+    words,
 )
 
 
@@ -116,11 +119,11 @@ proposals = units.flatmap(
         u64,
     )
 )
-preemptions = single.flatmap(
+preemptions = units.flatmap(
     lambda unit: st.builds(
         Proposal,
         st.just(unit),
-        st.tuples(u32),
+        st.lists(u32, min_size=len(unit.members), max_size=len(unit.members)).map(tuple),
         st.just(()),
         u64,
         st.lists(names, min_size=1, max_size=3).map(tuple),

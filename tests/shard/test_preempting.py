@@ -121,7 +121,7 @@ def test_a_gang_claims_a_node_for_each_member_in_one_proposal() -> None:
     assert sorted(claim.nodes) == [1, 2]
     assert set(claim.victims) == {"v1", "v2"}
     assert claim.diagnosis is not None
-    assert claim.diagnosis.group.endswith(
+    assert claim.diagnosis.preemption == (
         "pod group preemption: found a placement for podgroup, preempting 2 victims"
     )
     nominations = shard.picture.snapshot.nominations
@@ -138,5 +138,7 @@ def test_nobody_goes_for_a_gang_of_which_one_member_fits_nowhere_even_then() -> 
     send_gang(shard, "a", "b", "c")
     assert proposals(shard) == []
     (told,) = answers(shard).unplaceable
-    assert "pod group preemption: minCount" in told.diagnosis.group
+    assert told.diagnosis.preemption.startswith(
+        "deallocation and deletion of ResourceClaims completed, pod group preemption: minCount"
+    )
     assert told.diagnosis.clears

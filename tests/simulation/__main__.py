@@ -14,12 +14,14 @@ from collections.abc import Callable
 
 from tests.simulation.cluster import Simulation, Violation
 from tests.simulation.gangs import HALF_JOBS, GangRaces
+from tests.simulation.preempting_gangs import PreemptingGangs
 from tests.simulation.starving import BIG_GANG, BIG_POD, Starving
 
 PROGRESS_S = 5.0
 SCENARIOS: dict[str, Callable[[int], Simulation]] = {
     "faults": Simulation,
     "gangs": GangRaces,
+    "preempting-gangs": PreemptingGangs,
     "half-jobs": lambda seed: GangRaces(seed, HALF_JOBS),
     "starving-pod": lambda seed: Starving(seed, BIG_POD),
     "starving-gang": lambda seed: Starving(seed, BIG_GANG),

@@ -12,7 +12,7 @@ import dataclasses
 from typing import Any
 
 from stretto.simulator.store import Change
-from tests.simulation.cluster import GROUPS, PODS, Settings, Simulation, Violation, node_of
+from tests.simulation.cluster import GROUPS, Settings, Simulation, Violation, node_of
 
 FULL = Settings(nodes=4, node_cpu=2, singles=8, rivals=0, gangs=1, gang_size=4, deletes=0, urgent=1)
 """Sixteen places of 500m: eight single pods, four of a gang, four free for a moment."""
@@ -67,6 +67,10 @@ class PreemptingGangs(Simulation):
             if self.world.chance(0.3):
                 await asyncio.sleep(rng.random() / 5)
 
+    def _heal(self) -> None:
+        """Faults stop."""
+        self.kube.loss = 0.0
+
     def _group(self, name: str, minimum: int, *, whole: bool = False) -> None:
         spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
         if whole:
@@ -99,6 +103,3 @@ class PreemptingGangs(Simulation):
 
 def _nominated(pod: Any) -> str:
     return str(pod.get("status", {}).get("nominatedNodeName", ""))
-
-
-__all__ = ["PODS", "PreemptingGangs"]

@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.apart import Apart
 from tests.simulation.cluster import PODS, Judge, Settings, Simulation, Violation
 from tests.simulation.gangs import FOUR_GANGS, HALF_JOBS, GangRaces
+from tests.simulation.preempting_gangs import PreemptingGangs
 
 SEEDS = 24
 pytestmark = pytest.mark.timeout(180)
@@ -72,6 +73,13 @@ def test_gangs_for_one_gangs_room_run_one_after_another(seed: int, settings: Set
     run = GangRaces(seed, settings)
     run.run()
     assert sorted(run.order) == sorted(f"g{number}" for number in range(settings.gangs))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_gang_of_high_priority_gets_its_room_and_breaks_none_whatever_fails(seed: int) -> None:
+    run = PreemptingGangs(seed)
+    run.run()
+    assert run.world.faults >= 3
 
 
 def test_two_gangs_that_hold_parts_are_noticed() -> None:
