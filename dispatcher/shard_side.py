@@ -173,7 +173,7 @@ class ShardSide:
         plugins = diagnosis.rejectors
         news = self._queue.unplaceable(record, version=version, plugins=plugins, now=now)
         self._note(record.uid, "unplaceable", diagnosis.message)
-        if news:
+        if news and not diagnosis.waits:
             nominated = shape.shape is not None and bool(shape.shape.nominated_node)
             clear = diagnosis.clears and nominated
             self._lane.tell_shape(shape, Condition("Unschedulable", diagnosis.message, clear))

@@ -137,7 +137,7 @@ class UnplaceableBatch(_message.Message):
     def __init__(self, unit_id: _Optional[_Iterable[str]] = ..., attempt: _Optional[_Iterable[int]] = ..., dispatcher_epoch: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., binder_epoch: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ..., diagnosis: _Optional[_Iterable[int]] = ..., diagnoses: _Optional[_Iterable[_Union[Diagnosis, _Mapping]]] = ...) -> None: ...
 
 class Diagnosis(_message.Message):
-    __slots__ = ("message", "plugins", "nodes", "reason", "count", "reason_plugin", "unresolvable", "node_plugin", "plugin_nodes", "prefilter", "error", "clears", "group", "found", "preemption")
+    __slots__ = ("message", "plugins", "nodes", "reason", "count", "reason_plugin", "unresolvable", "node_plugin", "plugin_nodes", "prefilter", "error", "clears", "group", "found", "preemption", "waits")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PLUGINS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +153,7 @@ class Diagnosis(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     FOUND_FIELD_NUMBER: _ClassVar[int]
     PREEMPTION_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
     message: str
     plugins: _containers.RepeatedScalarFieldContainer[str]
     nodes: int
@@ -168,7 +169,8 @@ class Diagnosis(_message.Message):
     group: str
     found: int
     preemption: str
-    def __init__(self, message: _Optional[str] = ..., plugins: _Optional[_Iterable[str]] = ..., nodes: _Optional[int] = ..., reason: _Optional[_Iterable[str]] = ..., count: _Optional[_Iterable[int]] = ..., reason_plugin: _Optional[_Iterable[str]] = ..., unresolvable: _Optional[_Iterable[int]] = ..., node_plugin: _Optional[_Iterable[str]] = ..., plugin_nodes: _Optional[_Iterable[int]] = ..., prefilter: _Optional[bool] = ..., error: _Optional[bool] = ..., clears: _Optional[bool] = ..., group: _Optional[str] = ..., found: _Optional[int] = ..., preemption: _Optional[str] = ...) -> None: ...
+    waits: bool
+    def __init__(self, message: _Optional[str] = ..., plugins: _Optional[_Iterable[str]] = ..., nodes: _Optional[int] = ..., reason: _Optional[_Iterable[str]] = ..., count: _Optional[_Iterable[int]] = ..., reason_plugin: _Optional[_Iterable[str]] = ..., unresolvable: _Optional[_Iterable[int]] = ..., node_plugin: _Optional[_Iterable[str]] = ..., plugin_nodes: _Optional[_Iterable[int]] = ..., prefilter: _Optional[bool] = ..., error: _Optional[bool] = ..., clears: _Optional[bool] = ..., group: _Optional[str] = ..., found: _Optional[int] = ..., preemption: _Optional[str] = ..., waits: _Optional[bool] = ...) -> None: ...
 
 class HandBackBatch(_message.Message):
     __slots__ = ("unit_id", "attempt", "dispatcher_epoch", "reason")

@@ -45,6 +45,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Of a gang: so many members found nodes before that one."""
     preemption: str = ""
     """Of a gang: what preemption does for it; told to the group and to those members."""
+    waits: bool = False
+    """Victims of an earlier decision have yet to leave: what was told then still holds."""
 
     @property
     def rejectors(self) -> tuple[str, ...]:

@@ -104,7 +104,9 @@ class GangPlacer:
                 refused=lambda: self.diagnosis.group or self.diagnosis.message,
             )
         text = asked.told(found)
-        self.diagnosis = msgspec.structs.replace(why, preemption=text, clears=found.clears)
+        self.diagnosis = msgspec.structs.replace(
+            why, preemption=text, clears=found.clears, waits=found.waits
+        )
         return found
 
     def _place(self, shapes: Sequence[Shape], *, seed: int, avoid: Sequence[int]) -> list[int]:

@@ -56,6 +56,8 @@ class GangDecision:
     is, only its members had been tried in another way."""
     clears: bool = True
     """Nominations that members have are to be cleared."""
+    waits: bool = False
+    """Victims of an earlier decision have yet to leave."""
 
 
 class GangPreemption:
@@ -80,7 +82,7 @@ class GangPreemption:
         if any(shape.preemption_policy == "Never" for shape in self._shapes):
             return GangDecision(NEVER)
         if self._ongoing():
-            return GangDecision(ONGOING, clears=False)
+            return GangDecision(ONGOING, clears=False, waits=True)
         levels = self._found.levels
         if not levels:
             return GangDecision(NOBODY_LOWER)
@@ -97,7 +99,7 @@ class GangPreemption:
         """What all plugins say together. DynamicResources' word stands beside that of a plugin that
         might help another time, whatever it has done (kube-scheduler 1.37.2)."""
         text = f"pod group preemption: {found.message}"
-        last = found.rows or found.message in (ONGOING, NOBODY_LOWER)
+        last = found.rows or found.waits or found.message == NOBODY_LOWER
         return text if last or not self._devices else f"{DEVICES_DONE}, {text}"
 
     def _ongoing(self) -> bool:

@@ -64,6 +64,7 @@ def _put(wire: Any, diagnoses: Sequence[Diagnosis]) -> dict[Diagnosis, int]:
             group=diagnosis.group,
             found=diagnosis.found,
             preemption=diagnosis.preemption,
+            waits=diagnosis.waits,
         )
     return numbers
 
@@ -94,4 +95,5 @@ def _get(wire: Any) -> Diagnosis:
         group=wire.group,
         found=wire.found,
         preemption=wire.preemption,
+        waits=wire.waits,
     )

@@ -156,6 +156,7 @@ class Brain:
         clears: bool = False,
         group: str = "",
         found: int = 0,
+        waits: bool = False,
         unresolvable: int | None = None,
     ) -> None:
         """On three nodes; ``unresolvable``: of them where no pod that ends would help, if the
@@ -181,6 +182,7 @@ class Brain:
                         clears=clears,
                         group=group,
                         found=found,
+                        waits=waits,
                     ),
                 )
             )

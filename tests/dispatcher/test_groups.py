@@ -306,6 +306,8 @@ def test_a_gang_whose_victims_were_asked_waits_and_goes_out_again_nominated(
     shapes = dict(send.shapes)
     nodes = {member.uid: shapes[member.shape].nominated_node for member in unit.members}
     assert nodes == {"m0": "n0", "m1": "n1", "m2": "n2"}
+    brain.unplaceable(unit.unit_id, at=6, message="they have yet to leave", waits=True)
+    assert brain.machine.patches(brain.now) == [], "what was told before still holds"
 
 
 def test_nominations_that_cannot_help_are_cleared_for_every_member() -> None:

@@ -107,6 +107,7 @@ diagnoses = st.builds(
     words,
     u32,
     words,
+    st.booleans(),
 )
 
 
