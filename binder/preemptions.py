@@ -183,7 +183,9 @@ class Preemptions:
 
     def _still_needed(self, claim: Claim) -> set[str] | None:
         """Uids of the victims that have to go as things are; None: the claim does not hold."""
-        snapshot = self._cluster.snapshot
+        snapshot, group = self._cluster.snapshot, claim.seats[0].shape.group
+        if len(claim.seats) > 1 and self._topologies.row(group) is None:
+            return None  # the group was deleted, and nothing is placed against it
         found = [snapshot.row_of(seat.node_id) for seat in claim.seats]
         rows = [row for row in found if row is not None and not snapshot.frozen[row]]
         if len(rows) < len(found):

@@ -152,6 +152,21 @@ def test_a_member_that_is_gone_ends_the_claim_of_all_and_the_others_are_decided_
     assert not world.machine.preemptions.claims
 
 
+def test_nobody_goes_for_a_gang_whose_group_is_deleted_meanwhile(world: Ganging) -> None:
+    old, pods = world.old(), world.gang()
+    incoming = world.decided_together(pods)
+    assert incoming is not None
+    world.propose(incoming)
+    claim = world.claim(pods[0])
+    world.write_nomination(claim)
+    world.machine.cluster.object_seen(POD_GROUP, NEW, None)
+    world.round()
+    assert world.evict(claim) == []
+    world.round()
+    assert world.flags(old) == [0, 0]
+    assert {outcome.kind for outcome in world.outcomes()} == {OutcomeKind.CONFLICT}
+
+
 def test_a_group_of_which_one_has_been_asked_goes_whole_although_the_claim_has_ended(
     world: Ganging,
 ) -> None:

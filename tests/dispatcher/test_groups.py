@@ -115,6 +115,18 @@ def test_members_wait_for_the_group_itself() -> None:
     assert len(brain.units()) == 1
 
 
+def test_a_member_behind_gates_is_not_counted_until_they_are_gone() -> None:
+    """Whether it was made with them early or late: the API server takes no gates afterwards."""
+    brain = gang(members=2)
+    brain.pod("late", shape(9), group=GROUP, gated=True)
+    assert brain.units() == []
+    assert message(brain, "m0") == QUORUM
+    assert brain.told("late") is None
+    brain.pod("late", shape(9), group=GROUP)
+    assert brain.units() == ["m0"]
+    assert members_of(brain, "m0") == ["m0", "m1", "late"]
+
+
 def test_members_of_a_group_that_is_no_gang_go_one_by_one() -> None:
     brain = gang(row=GroupRow(min_count=0))
     assert sorted(brain.units()) == ["m0", "m1", "m2"]

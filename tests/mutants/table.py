@@ -32,6 +32,8 @@ COMMITS = "tests/binder/test_commits.py"
 DEVICES = "tests/binder/test_device_claims.py"
 CLAIMS = "tests/binder/test_claims.py"
 PREEMPTIONS = "tests/binder/test_preemptions.py"
+GANG_CLAIMS = "tests/binder/test_gang_claims.py"
+GANGS_PREEMPT = "tests/placement/test_gang_preemption.py"
 EVICTOR = "tests/binder/test_evictor.py"
 LEASE = "tests/kube/test_lease_rules.py"
 
@@ -226,6 +228,28 @@ MUTANTS = (
         "nominate whatever the pod's version", "binder/evictor.py",
         '"metadata": {"uid": member.uid, "resourceVersion": str(seat.resource_version)},',
         '"metadata": {"uid": member.uid},', (EVICTOR,),
+    ),
+    Mutant(
+        "evict when one of a gang is nominated", "binder/preemptions.py",
+        "and all(each.written for each in claim.seats)", "", (GANG_CLAIMS,),
+    ),
+    Mutant(
+        "leave half of a gang", "binder/preemptions.py",
+        "self._unasked(v, begun.union(needed or ()))", "self._unasked(v, needed or ())",
+        (GANG_CLAIMS,),
+    ),
+    Mutant(
+        "take part of a group", "stretto/placement/lots.py",
+        "if key not in self._whole:", "if True:", (GANGS_PREEMPT,),
+    ),
+    Mutant(
+        "break a gang before single pods", "stretto/placement/gang_preemption.py",
+        "lots.priority_of(number), lots.grouped(number)", "lots.priority_of(number), False",
+        (GANGS_PREEMPT,),
+    ),
+    Mutant(
+        "take the room of important pods", "stretto/placement/gang_preemption.py",
+        "while level - low > 1:", "while False:", (GANGS_PREEMPT,),
     ),
     Mutant(
         "delete a victim by its name", "binder/evictor.py",
