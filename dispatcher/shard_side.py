@@ -247,7 +247,10 @@ class ShardSide:
     def dispatch(self, now: float) -> list[Send]:
         """Units for shards, as far as there are units and credits."""
         sends: list[Send] = []
-        while self._queue.active() and (send := self._next(now)) is not None:
+        while (ready := self.assignment.ready()) and self._queue.active():
+            send = self._next(ready, now)
+            if send is None:
+                break
             sends.append(send)
         if self._shapes.dropped:
             for stream, forgotten in self.assignment.forget_shapes(self._shapes.dropped):
@@ -255,10 +258,10 @@ class ShardSide:
             self._shapes.dropped.clear()
         return sends
 
-    def _next(self, now: float) -> Send | None:
+    def _next(self, ready: Sequence[ShardRecord], now: float) -> Send | None:
         """A batch for the first shard that may have what waits."""
         names = self.assignment.deciding()
-        for shard in self.assignment.ready():
+        for shard in ready:
             limit = min(BATCH_UNITS, shard.credits)
             may_go = functools.partial(self._ladder.may_go, shard=shard.name, names=names)
             records = self._queue.take(
