@@ -330,7 +330,7 @@ class Machine:
 
     def wanted_keys(self) -> tuple[str, ...]:
         """Label keys that the Binder must show, for a Binder that has heard nothing yet."""
-        return tuple(sorted(self.shapes.wanted_keys))
+        return self.shapes.all_wanted()
 
     # -------------------------------------------------------------------------- conditions and time
 

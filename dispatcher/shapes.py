@@ -14,7 +14,7 @@ label set.
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -47,6 +47,9 @@ class Mode(enum.IntEnum):
     when they come, every pod gets another shape."""
 
 
+NO_KEYS: frozenset[str] = frozenset()
+
+
 class ShapeRecord:
     """A shape and the pods of it that wait."""
 
@@ -69,6 +72,7 @@ class ShapeRecord:
         "plugins",
         "priority",
         "probes",
+        "reads",
         "refs",
         "shape",
         "todo",
@@ -89,6 +93,8 @@ class ShapeRecord:
         self.shape = shape
         self.priority = 0 if shape is None else shape.priority
         self.mode = Mode.REFUSED if refusal else Mode.UNREAD if unread else Mode.OPEN
+        self.reads = shape.reads if shape is not None and not refusal else NO_KEYS
+        """Label keys that must be shown while it has pods."""
         self.refs = 0
         self.line: OrderedDict[PodUid, PodRecord] = OrderedDict()
         """In order of age."""
@@ -199,10 +205,10 @@ class ShapeTable:
         self.by_number: dict[int, ShapeRecord] = {}
         self.label_keys: tuple[str, ...] = ()
         """What the Binder's log shows of pods; sorted."""
-        self.wanted_keys: set[str] = set()
-        """What selectors of pending pods read, or did since we started."""
-        self._asked_keys = 0
-        """How many of them the Binder was asked for."""
+        self._readers: Counter[str] = Counter()
+        """Label keys that selectors of pending pods read, with how many shapes do."""
+        self._asked: set[str] = set()
+        """Keys that the Binder was asked for."""
         self.dropped: list[int] = []
         """Numbers that mean nothing any more, for those who remember what they told whom."""
         self._idle: OrderedDict[int, ShapeRecord] = OrderedDict()
@@ -222,7 +228,7 @@ class ShapeTable:
     def _refusal(self, shape: Shape) -> str:
         if shape.unbuilt_hard:
             return unbuilt_text(shape.unbuilt_hard)
-        known = self.wanted_keys.union(self.label_keys)
+        known = self._asked.union(self._readers, self.label_keys)  # a Binder never forgets one
         new = sorted(shape.reads - known)
         if len(known) + len(new) > LABEL_KEYS_LIMIT and new:
             return (
@@ -249,16 +255,24 @@ class ShapeTable:
         return self.intern(record.shape)
 
     def take_wanted(self) -> tuple[str, ...]:
-        """All wanted label keys, if there are new ones since the last call."""
-        if len(self.wanted_keys) == self._asked_keys:
+        """All label keys that pending pods read, if the Binder was not asked for some of them."""
+        if self._readers.keys() <= self._asked:
             return ()
-        self._asked_keys = len(self.wanted_keys)
-        return tuple(sorted(self.wanted_keys))
+        self._asked.update(self._readers)
+        return tuple(sorted(self._readers))
+
+    def all_wanted(self) -> tuple[str, ...]:
+        """The same for a Binder that has heard nothing yet; keys that only pods read that are gone
+        are not among them, so that they do not count for ever."""
+        self._asked = set(self._readers)
+        return tuple(sorted(self._readers))
 
     def hold(self, record: ShapeRecord) -> None:
         """Count one more user of a shape."""
         if record.refs == 0:
             self._idle.pop(record.number, None)
+            if record.reads:
+                self._readers.update(record.reads)
         record.refs += 1
 
     def release(self, record: ShapeRecord) -> None:
@@ -267,12 +281,22 @@ class ShapeTable:
         record.refs -= 1
         if record.refs:
             return
+        for key in record.reads:
+            self._readers[key] -= 1
+            if not self._readers[key]:
+                del self._readers[key]
         self._idle[record.number] = record
-        if len(self._idle) > self._idle_limit:
-            number, old = self._idle.popitem(last=False)
-            del self.by_key[old.key]
-            del self.by_number[number]
-            self.dropped.append(number)
+        if record.mode is Mode.REFUSED:  # whether the next pod is refused is asked anew
+            self._drop(record)
+        elif len(self._idle) > self._idle_limit:
+            self._drop(next(iter(self._idle.values())))
+
+    def _drop(self, record: ShapeRecord) -> None:
+        """Forget an idle shape."""
+        del self._idle[record.number]
+        del self.by_key[record.key]
+        del self.by_number[record.number]
+        self.dropped.append(record.number)
 
     def project(self, record: PodRecord) -> ShapeRecord:
         """The shape that a pod has under the current label keys."""
@@ -299,6 +323,8 @@ class ShapeTable:
             assert self.by_key[shape.key] is shape
             assert all(uid == record.uid for uid, record in shape.line.items())
         assert set(refs) <= set(self.by_number), "a pod has a shape that was dropped"
+        used = [shape for shape in self.by_number.values() if shape.refs]
+        assert self._readers == Counter(key for shape in used for key in shape.reads)
 
     def _of_key(self, key: bytes, *, shape: Shape | None, refusal: str) -> ShapeRecord:
         record = self.by_key.get(key)
@@ -307,7 +333,6 @@ class ShapeTable:
     def _new(self, *, key: bytes, shape: Shape | None, refusal: str) -> ShapeRecord:
         unread = False
         if shape is not None and not refusal and shape.reads:
-            self.wanted_keys |= shape.reads
             unread = not shape.reads.issubset(self.label_keys)
         record = ShapeRecord(
             number=self._next, key=key, shape=shape, refusal=refusal, unread=unread

@@ -218,6 +218,43 @@ def test_selectors_that_read_too_many_labels_are_refused() -> None:
     assert "beyond the 1000" in orders["b"].message
 
 
+def test_keys_that_only_pods_read_that_are_gone_do_not_count_for_ever() -> None:
+    """Over the life of a dispatcher pods with ever other keys come and go, and Binders too."""
+
+    def reading(*keys: str) -> PodTerm:
+        return PodTerm("zone", (), (), tuple(Requirement(key, "Exists") for key in keys))
+
+    brain = Brain()
+    brain.shard()
+    for batch in range(3):
+        keys = [f"k{batch}-{n}" for n in range(600)]
+        brain.pod("a", shape(affinity=(reading(*keys),)))
+        assert set(brain.machine.requests().label_keys) == set(keys), "the Binder is asked"
+        assert not list(brain.machine.patches(brain.now)), "nobody is refused"
+        brain.delete("a", leaving=True)
+        brain.machine.validate()
+        assert brain.machine.wanted_keys() == (), "all that another Binder is told"
+    brain.pod("b", shape(affinity=(reading("k0-1"),)))
+    assert brain.machine.requests().label_keys == ("k0-1",), "it has to be asked anew"
+
+
+def test_a_shape_that_was_refused_for_its_keys_is_not_refused_for_ever() -> None:
+    def reading(*keys: str) -> PodTerm:
+        return PodTerm("zone", (), (), tuple(Requirement(key, "Exists") for key in keys))
+
+    brain = Brain()
+    brain.shard()
+    brain.pod("a", shape(affinity=(reading(*(f"k{n}" for n in range(1000))),)))
+    brain.pod("b", shape(affinity=(reading("more"),)))
+    assert brain.state("b") is State.REFUSED
+    for uid in "ab":
+        brain.delete(uid, leaving=True)
+    assert brain.machine.wanted_keys() == (), "another Binder leads"
+    brain.pod("c", shape(affinity=(reading("more"),)))
+    assert brain.state("c") is not State.REFUSED
+    assert brain.machine.requests().label_keys == ("more",)
+
+
 def test_growing_label_keys_project_the_pods_anew() -> None:
     brain = Brain()
     brain.pod("a", labels=(("app", "x"), ("pod-index", "0")))
