@@ -10,7 +10,7 @@ somebody's laptop, and is taken as it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -248,12 +248,15 @@ def forbidden(key: str) -> list[list[str]]:
 
 
 async def _allowed(
-    server: redis.asyncio.Redis, user: str, commands: Iterable[list[str]], *, wanted: bool
+    server: redis.asyncio.Redis, user: str, commands: Sequence[list[str]], *, wanted: bool
 ) -> list[str]:
-    """Names of those of the commands for which ``user`` may do it == ``wanted``."""
-    found = []
+    """Names of those of the commands for which ``user`` may do it == ``wanted``; in one round."""
+    pipeline = server.pipeline(transaction=False)
     for command in commands:
-        reply = await server.execute_command("ACL", "DRYRUN", user, *command)  # type: ignore[no-untyped-call]
+        pipeline.execute_command("ACL", "DRYRUN", user, *command)
+    replies = await pipeline.execute()
+    found = []
+    for command, reply in zip(commands, replies, strict=True):
         if (reply == b"OK") is wanted:
             other = f" {OTHER_KEY}" if OTHER_KEY in command else ""
             sub = command[0] in ("acl", "script", "config", "client", "function")

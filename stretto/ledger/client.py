@@ -20,7 +20,7 @@ import logging
 import struct
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
     ConnectionError,  # noqa: A004 (redis' own, not the built-in)
+    InvalidResponse,
     NoScriptError,
     RedisError,
     ResponseError,
@@ -70,6 +71,8 @@ from stretto.ledger.types import (
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 2.0
+OPEN_TIMEOUT_S = 5.0
+"""For the look at the server when it is opened, some round trips and connections."""
 RESENDS = 3
 FIRST_PAUSE_S = 0.05
 """Before the first re-send; four times as long before each further one."""
@@ -80,8 +83,10 @@ SCAN_COUNT = 1000
 SCRIPT = importlib.resources.files("stretto.ledger").joinpath("ledger.lua").read_bytes()
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest()
 REFUSALS = (AuthenticationError, AuthorizationError, ResponseError)
-MALFORMED = (ValueError, IndexError, struct.error, msgspec.DecodeError, TypeError)
-"""What reading a record raises that somebody has written over."""
+MALFORMED = (
+    ValueError, IndexError, struct.error, msgspec.DecodeError, TypeError, AttributeError,
+)  # fmt: skip
+"""What reading an answer or a record raises that is not one of ours."""
 PARTS = ("meta", "accounts", "open", "bound", "units")
 
 
@@ -163,12 +168,12 @@ class Ledger:
         login."""
         problem = ""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(max(OPEN_TIMEOUT_S, self._timeout_s)):
                 if restricted:
                     key = self._keys["meta"].decode()
                     problem = await rights_problem(self._server, key=key)
                     if not problem and await lets_strangers_in(
-                        self._server, timeout_s=self._timeout_s
+                        self._server, timeout_s=OPEN_TIMEOUT_S
                     ):
                         problem = "takes commands without a login; turn its user 'default' off"
                 if problem:
@@ -196,8 +201,20 @@ class Ledger:
             )
 
     def _silent(self, error: BaseException) -> str:
-        why = str(error) or f"nothing within {self._timeout_s:g} s"
+        why = str(error) or "nothing in time"
         return f"the ledger at {self.where} does not answer ({why})"
+
+    def _senseless(self, error: BaseException) -> str:
+        why = " ".join(str(error).split())[:200]
+        return f"the ledger at {self.where} answers what its script does not ({why})"
+
+    @contextlib.contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Around reading an answer: a server that says anything else is no ledger at the moment."""
+        try:
+            yield
+        except MALFORMED as error:
+            raise LedgerUnavailable(self._senseless(error)) from None
 
     # ------------------------------------------------------------------------------ the script
     def _pack(self, operation: str, *arguments: Any) -> bytes:
@@ -215,7 +232,11 @@ class Ledger:
             self._connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         assert self._connection is not None
         await self._connection.send_packed_command(packed, check_health=False)
-        return list(await self._connection.read_response())
+        reply = await self._connection.read_response()
+        if not isinstance(reply, list) or not reply:
+            await self._connection.disconnect()
+            raise InvalidResponse(f"a {type(reply).__name__} for an answer")
+        return reply
 
     async def _evaluate(self, packed: bytes) -> list[Any]:
         """Run the script once; NOSCRIPT loads it."""
@@ -229,6 +250,8 @@ class Ledger:
                     return await self._exchange(packed)
         except (ConnectionError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
+        except InvalidResponse as error:
+            raise LedgerUnavailable(self._senseless(error)) from None
         except ResponseError as error:
             text = f"the ledger at {self.where} refuses a call: {error}"
             raise LedgerUnavailable(text) from None
@@ -267,22 +290,25 @@ class Ledger:
 
     async def _settle(self, call: _Open) -> bytes:
         reply = await self._with_resends(call.packed)
+        with self._understood():
+            word, text = reply[0], bytes(reply[1]) if len(reply) > 1 else b""
+            at = text.decode() if word in (b"fenced", b"gap") else ""
+            if word not in (b"ok", b"fenced", b"gap", b"lost"):
+                raise ValueError(f"the word {str(word)[:20]}")
         self._open = None
-        word = reply[0]
         if word == b"ok":
             self._names.saved = max(self._names.saved, call.names)
-            return bytes(reply[1])
+            return text
         if word == b"fenced":
             raise LedgerFenced(
-                f"the ledger at {self.where} belongs to epoch {reply[1].decode()} now, "
+                f"the ledger at {self.where} belongs to epoch {at} now, "
                 f"ours is {self._epoch}; another Binder leads"
             )
         if word == b"gap":
             raise LedgerGap(
-                f"the ledger at {self.where} is at call {reply[1].decode()}, we at "
+                f"the ledger at {self.where} is at call {at}, we at "
                 f"{self._sequence}: it lost writes that it had acknowledged"
             )
-        assert word == b"lost", reply
         raise LedgerGap(f"the ledger at {self.where} was emptied or replaced")
 
     # ------------------------------------------------------------------------------ operations
@@ -306,6 +332,10 @@ class Ledger:
             reply = await self._with_resends(packed)
         finally:
             self._busy = False
+        with self._understood():
+            return self._installed(reply, epoch=epoch, token=token)
+
+    def _installed(self, reply: list[Any], *, epoch: int, token: str) -> InstallReply:
         if reply[0] == b"refused":
             found = f"{reply[1].decode()} {reply[2].decode()}"
             raise LedgerRefused(
@@ -318,9 +348,10 @@ class Ledger:
                 f"ours is {epoch}"
             )
         generation, intact, previous, waiting, restarted = decode(reply[1])
+        names = Names(msgspec.json.decode(reply[2], type=list[str]) if reply[2] else ())
         self._stamp = f"{generation} {epoch} {token}"
         self._epoch, self._sequence, self._open = epoch, 0, None
-        self._names = Names(msgspec.json.decode(reply[2], type=list[str]) if reply[2] else ())
+        self._names = names
         return InstallReply(generation, bool(intact), previous, waiting, bool(restarted))
 
     async def opened(self) -> None:
@@ -354,7 +385,8 @@ class Ledger:
             return []
         request = ReserveRequest(units, self._names, epoch=self._epoch)
         reply = await self._call("reserve", *request.arguments())
-        return reserve_replies(decode(reply), self._names, count=len(units))
+        with self._understood():
+            return reserve_replies(decode(reply), self._names, count=len(units))
 
     async def transition(self, ops: Sequence[LedgerOp]) -> list[bool]:
         """Move reservations on; True where the step applied (a repeated one does not)."""
@@ -380,12 +412,14 @@ class Ledger:
         while True:
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    reply: Any = await self._server.hscan(key, cursor, count=SCAN_COUNT)
-                    cursor, page = reply
+                    with self._understood():
+                        reply: Any = await self._server.hscan(key, cursor, count=SCAN_COUNT)
+                        cursor, page = reply
+                        records = [(f.decode(), decoder(v)) for f, v in page.items()]
             except (RedisError, OSError) as error:
                 raise LedgerUnavailable(self._silent(error)) from None
-            for field, value in page.items():
-                yield field.decode(), decoder(value)
+            for record in records:
+                yield record
             if not cursor:
                 return
 
@@ -396,7 +430,8 @@ class Ledger:
                 raw: Any = await self._server.hget(self._keys["meta"], "names")
         except (RedisError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
-        self._names = Names(msgspec.json.decode(raw, type=list[str]) if raw else ())
+        with self._understood():
+            self._names = Names(msgspec.json.decode(raw, type=list[str]) if raw else ())
 
     async def entries(self, *, open_only: bool = False) -> list[LedgerEntry]:
         """All reservations, or those that are not BOUND.
@@ -407,7 +442,8 @@ class Ledger:
         found: dict[str, list[Any]] = {}
         for part in ("open",) if open_only else ("open", "bound"):
             found |= {uid: record async for uid, record in self._records(part, pod_fields)}
-        return [entry_of(uid, record, self._names) for uid, record in found.items()]
+        with self._understood():
+            return [entry_of(uid, record, self._names) for uid, record in found.items()]
 
     async def holdings(self, *, accounts: Sequence[str], pods: Sequence[str]) -> Holdings:
         """What the ledger says of these accounts and pods; what cannot be read is left out.
@@ -426,8 +462,9 @@ class Ledger:
         except (RedisError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
         found: dict[str, dict[str, Any]] = {part: {} for part, _ in wanted}
-        for (part, uids), values in zip([w for w in wanted if w[1]], replies, strict=True):
-            found[part] = {u: v for u, v in zip(uids, values, strict=True) if v is not None}
+        with self._understood():
+            for (part, uids), values in zip([w for w in wanted if w[1]], replies, strict=True):
+                found[part] = {u: v for u, v in zip(uids, values, strict=True) if v is not None}
         used, entries = {}, {}
         for uid, packed in found["accounts"].items():
             with contextlib.suppress(*MALFORMED):

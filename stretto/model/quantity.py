@@ -76,7 +76,7 @@ def nano_value(quantity: Quantity) -> int:
     text = quantity if isinstance(quantity, str) else _text_of(quantity)
     if len(text) > MAX_TEXT:
         raise QuantityError(
-            f"a quantity of {len(text)} characters ({text[:12]}…); at most {MAX_TEXT} are read"
+            f"a quantity of {len(text)} characters ({text[:12]!r}…); at most {MAX_TEXT} are read"
         )
     return _nano_of_text(text)
 

@@ -18,6 +18,7 @@ from dispatcher.names import lease_of
 from stretto.config.scheduler_file import configuration_of
 from tests.kube_env.control_plane import ControlPlane
 
+pytestmark = pytest.mark.timeout(120)
 DEPLOY = Path(__file__).parents[2] / "deploy"
 NAMESPACE = "stretto"
 Right = tuple[str, str, str, str]
@@ -31,6 +32,7 @@ LEASES = "coordination.k8s.io/leases"
 QUEUES = "scheduling.stretto.io/queues"
 SERVES = lease_of("stretto")
 SELECTING = ("/services", "/replicationcontrollers", "apps/replicasets", "apps/statefulsets")
+GROUPS = ("scheduling.k8s.io/podgroups", "scheduling.x-k8s.io/podgroups")
 REVIEWS: tuple[Right, ...] = (
     ("create", "authentication.k8s.io/tokenreviews", "", ""),
     ("create", "authorization.k8s.io/subjectaccessreviews", "", ""),
@@ -86,6 +88,7 @@ EXPECTED: dict[str, set[Right]] = {
             for resource in STORAGE
             for verb in ("list", "watch")
         ),
+        *((verb, resource, "", "") for verb in ("list", "watch") for resource in GROUPS),
         ("patch", "/pods/status", "", ""),
         ("create", "/pods/eviction", "", ""),
         ("delete", "/pods", "", ""),
@@ -110,6 +113,7 @@ RESOURCES = (
     *(f"resource.k8s.io/{name}" for name in DEVICE_RESOURCES.values()),
     "resource.k8s.io/resourceclaims/status", "resource.k8s.io/resourceclaims/binding",
     *(resource for _, resource, _, _ in REVIEWS),
+    *GROUPS, *(f"{group}/status" for group in GROUPS),
     "authorization.k8s.io/localsubjectaccessreviews",
     QUEUES, f"{QUEUES}/status",
 )  # fmt: skip
@@ -212,6 +216,83 @@ def test_an_account_has_its_rights_and_no_other(applied: ControlPlane, account: 
     allowed = {right for right in asked if may(applied, account, right)}
     # A right on all objects of a kind covers each of them; none of ours does that for Leases.
     assert allowed == EXPECTED[account]
+
+
+GRANTED = {
+    account: {
+        (verb, f"{group}/{resource}", name, rules["metadata"].get("namespace", ""))
+        for rules in MANIFESTS
+        if rules["kind"] in ("ClusterRole", "Role") and rules["metadata"]["name"] == account
+        for rule in rules["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+    for account in EXPECTED
+}
+
+
+@pytest.mark.parametrize("account", list(EXPECTED))
+def test_the_manifests_grant_what_is_expected(account: str) -> None:
+    """Every rule, so that none escapes the list of what the API server is asked about below."""
+    assert GRANTED[account] == EXPECTED[account]
+    assert not [right for right in GRANTED[account] if "*" in right]
+
+
+HARM: tuple[tuple[str, str, dict[str, Any] | None], ...] = (
+    ("GET", "/api/v1/secrets", None),
+    ("GET", "/api/v1/namespaces/stretto/configmaps", None),
+    ("GET", "/api/v1/namespaces/kube-system/serviceaccounts", None),
+    ("POST", "/api/v1/namespaces/default/pods", {"spec": {"containers": []}}),
+    ("PUT", "/api/v1/namespaces/default/pods/p", {"metadata": {"name": "p"}}),
+    ("PATCH", "/api/v1/namespaces/default/pods/p", {"metadata": {"labels": {"a": "b"}}}),
+    ("DELETE", "/api/v1/namespaces/default/pods", None),
+    ("POST", "/api/v1/namespaces/default/pods/p/exec?command=id", {}),
+    ("PATCH", "/api/v1/nodes/n", {"spec": {"unschedulable": True}}),
+    ("PATCH", "/api/v1/nodes/n/status", {"status": {"capacity": {"cpu": "1"}}}),
+    ("DELETE", "/api/v1/nodes/n", None),
+    ("POST", "/apis/coordination.k8s.io/v1/namespaces/stretto/leases", {"metadata": {"name": "x"}}),
+    ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x", None),
+    ("DELETE", "/apis/coordination.k8s.io/v1/namespaces/stretto/leases/stretto-binder", None),
+    ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {}),
+    ("POST", "/api/v1/namespaces/stretto/serviceaccounts/stretto-binder/token", {}),
+    ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {}),
+    ("POST", "/api/v1/namespaces/default/pods/p/binding", {"target": {"name": "n"}}),
+    ("POST", "/api/v1/namespaces/default/pods/p/eviction", {}),
+    ("DELETE", "/api/v1/namespaces/default/pods/p", None),
+    ("PATCH", "/api/v1/namespaces/default/pods/p/status", {"status": {}}),
+    ("GET", "/api/v1/pods", None),
+    ("GET", "/api/v1/nodes", None),
+)
+ALLOWED_HARM = {
+    "stretto-shard": set[int](),
+    "stretto-valkey": set[int](),
+    "stretto-dispatcher": {16, 20, 21},
+    "stretto-binder": {16, 17, 18, 19, 20, 21, 22},
+}
+"""Which of them an account may do all the same: it is what it is for."""
+
+
+@pytest.mark.kube
+@pytest.mark.parametrize("account", list(EXPECTED))
+def test_who_impersonates_an_account_is_refused_what_it_may_not(
+    applied: ControlPlane, account: str
+) -> None:
+    """By requests as that account, not by asking about them; what is let through finds nothing."""
+    kind = "application/merge-patch+json"
+    refused = set()
+    for number, (method, path, body) in enumerate(HARM):
+        separator = "&" if "?" in path else "?"
+        asked = path if method == "GET" else f"{path}{separator}dryRun=All"
+        status, answer = applied.request(
+            method, asked, body,
+            content_type=kind if method == "PATCH" else "application/json",
+            impersonate=f"system:serviceaccount:{NAMESPACE}:{account}",
+        )  # fmt: skip
+        if status == 403 and answer.get("reason") == "Forbidden":
+            refused.add(number)
+    assert set(range(len(HARM))) - refused == ALLOWED_HARM[account]
 
 
 @pytest.mark.kube

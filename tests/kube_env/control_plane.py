@@ -257,6 +257,7 @@ class ControlPlane:
         *,
         token: str | None = None,
         content_type: str = "application/json",
+        impersonate: str = "",
     ) -> tuple[int, dict[str, Any]]:
         """One plain request, independent of the code under test: (status, decoded body)."""
         context = ssl.create_default_context(cafile=str(self.authority))
@@ -268,6 +269,8 @@ class ControlPlane:
             "Content-Type": content_type,
             "Accept": "application/json",
         }
+        if impersonate:
+            headers["Impersonate-User"] = impersonate
         with contextlib.closing(connection):
             data = None if body is None else json.dumps(body)
             connection.request(method, path, body=data, headers=headers)
