@@ -10,6 +10,7 @@ only domain.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -19,7 +20,7 @@ import numpy as np
 from stretto.model.groups import GANG_UNSCHEDULABLE, POD_GROUP, GroupRow, decode_group
 from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis
-from stretto.placement.framework import Int64s
+from stretto.placement.framework import Bools, Int64s
 from stretto.placement.gang_preemption import GangDecision
 from stretto.placement.kernel import Kernel
 from stretto.snapshot.columns import Snapshot
@@ -197,7 +198,8 @@ class GangPlacer:
         return msgspec.structs.replace(first, group=text)
 
     def _domains(self, shapes: Sequence[Shape], key: str) -> list[int]:
-        """Ids of values of the key whose nodes may take the gang in sum, fullest first."""
+        """Ids of values of the key whose nodes may take the gang in sum, fullest first. If none has
+        slots for the members of each shape, one such: it says why."""
         snapshot = self._snapshot
         ids = snapshot.label_column(key).ids[: snapshot.rows]
         placed = snapshot.groups.of(shapes[0].group)
@@ -213,8 +215,31 @@ class GangPlacer:
             free = np.maximum((column.alloc - column.used)[: snapshot.rows], 0)
             possible &= np.bincount(ids[live], weights=free[live], minlength=size) >= needed
         fullness = self._fullness(key).tolist()
-        found = np.flatnonzero(possible).tolist()
-        return sorted(found, key=lambda domain: (-fullness[domain], domain))
+        found = sorted(
+            np.flatnonzero(possible).tolist(), key=lambda domain: (-fullness[domain], domain)
+        )
+        slotted = self._slotted(shapes, key, size=size).tolist()
+        return [domain for domain in found if slotted[domain]] or found[:1]
+
+    def _slotted(self, shapes: Sequence[Shape], key: str, *, size: int) -> Bools:
+        """bool[domains]: for each shape by itself, the nodes that may take it at all have room for
+        so many pods of it. Where the key is that of host names there may be thousands of domains,
+        and to try one costs a pass over all nodes."""
+        snapshot, rows = self._snapshot, self._snapshot.rows
+        ids = snapshot.label_column(key).ids[:rows]
+        found = np.ones(size, dtype=np.bool_)
+        counts = Counter(shape.digest for shape in shapes)
+        for shape in {shape.digest: shape for shape in shapes}.values():
+            count = counts[shape.digest]
+            slots = np.full(rows, count, dtype=np.int64)
+            for name, amount in _total((shape,)).items():
+                column = snapshot.resources.column(name)
+                if amount and column.dense:
+                    free = np.maximum((column.alloc - column.used)[:rows], 0)
+                    np.minimum(slots, free // amount, out=slots)
+            slots *= self._kernel.possible(shape)
+            found &= np.bincount(ids, weights=slots, minlength=size) >= count
+        return found
 
     def _fullness(self, key: str) -> Int64s:
         """MostAllocated over the nodes of each domain, by its id: 0..100, the mean over cpu and

@@ -3,6 +3,8 @@ so."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -167,3 +169,32 @@ def test_a_gang_of_a_thousand_is_one_proposal() -> None:
     send(shard, gang("g", *[1] * 1000), shapes=[member()])
     (proposal,) = proposals(shard)
     assert len(proposal.nodes) == 1000
+
+
+def test_domains_that_cannot_take_it_are_not_tried_one_by_one() -> None:
+    """With host names as domains a cluster has thousands; to try one is a pass over all nodes."""
+    hosts = {number: f"h{number}" for number in range(1, 61)}
+    shard = shard_with(
+        *(racked(n, h, cpu_milli=1500 if n != 41 else 4000) for n, h in hosts.items())
+    )
+    with_topology(shard)
+    tried = []
+    place = shard._gangs._all
+
+    def counting(*arguments: Any, **named: Any) -> list[int]:
+        tried.append(arguments)
+        return place(*arguments, **named)
+
+    shard._gangs._all = counting  # type: ignore[method-assign]
+    send(shard, gang("g", 1, 1), shapes=[member()])
+    (proposal,) = proposals(shard)
+    assert set(proposal.nodes) == {41}, "two fit there, one on each of the others"
+    assert len(tried) == 1
+    tried.clear()
+    send(shard, gang("k", 2, 2, attempt=2), shapes=[member(), nowhere()])
+    assert proposals(shard) == []
+    assert len(tried) == 1, "one, to say why"
+
+
+def nowhere() -> Shape:
+    return msgspec.structs.replace(member(), node_selector=(("no", "such"),))
