@@ -6,6 +6,7 @@ the log on. The bounds:
 
 * One unit a pool has a stake: the one of the highest priority, the first of equals. One of higher
   priority takes its place; so no two units of a pool ever wait for each other.
+* Who is nominated gets none: its room is being made.
 * A stake names no more than a share of the pool's nodes, and all stakes together no more than that
   share of all nodes (one stake is always allowed).
 * For MATURE_S what is kept may be used by units that its own can make leave.
@@ -92,7 +93,13 @@ class Stakes:
         pool = pool_of(shapes[0])
         rivals = [k for k, s in self._stakes.items() if s.row.pool == pool and s.row.seats]
         ahead = [k for k in rivals if self._stakes[k].row.priority >= shapes[0].priority]
-        if len(names) < len(nodes) or ahead or not self._within_share(shapes[0], names, rivals):
+        waits = any(member.uid in self._cluster.nominated for member in unit.members)
+        if (
+            waits
+            or len(names) < len(nodes)
+            or ahead
+            or not self._within_share(shapes[0], names, rivals)
+        ):
             self.counts["refused"] += 1
             return False
         for rival in rivals:

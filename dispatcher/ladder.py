@@ -149,6 +149,8 @@ class Ladder:
             record = next(shape.waiting())
             if now - record.first_queued < limits.stake_after_s or shape.shape is None:
                 continue
+            if shape.shape.nominated_node:
+                continue  # room is being made for it
             asked_s = record.asked_s
             if asked_s >= self._read_anew_s and now - asked_s < limits.again_s:
                 continue

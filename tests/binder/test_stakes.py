@@ -222,3 +222,12 @@ def test_a_unit_that_may_preempt_after_all_swaps_its_stake_for_a_nomination():
     assert world.seen(big.uid) is None
     assert not world.fits(SMALL, "n0")
     world.machine.validate()
+
+
+def test_who_is_nominated_gets_no_stake():
+    world = Staking()
+    big = world.api.create("big", BIG)
+    world.machine.cluster.nominate(big.uid, node="n1", shape=BIG)
+    world.round()
+    assert world.asks(big, nodes=("n0",)).cause is Cause.CAPACITY
+    assert world.seen(big.uid) is None

@@ -234,3 +234,11 @@ def test_a_contended_shape_keeps_to_own_partitions_and_then_to_one_shard():
         if len(this.sent) > 200:
             break
     assert len(streams) == 1
+
+
+def test_a_pod_for_which_room_is_being_made_asks_for_none():
+    this = brain()
+    this.pod("big", shape(1000, nominated_node="n1"))
+    starve(this, "big")
+    this.wait(LADDER.stake_after_s + 1)
+    assert this.units() == []
