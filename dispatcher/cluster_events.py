@@ -16,7 +16,7 @@ from stretto.model.devices import CLAIM, decode_claim
 from stretto.model.groups import LEGACY_API, POD_GROUP, GroupRow, decode_group
 from stretto.model.shape import Shape
 from stretto.placement.events import ASSIGNED_POD, NODE, Action, ClusterEvent
-from stretto.quota.rows import USAGE, UsageRow, decode_usage
+from stretto.quota.rows import QUEUE, USAGE, QueueRow, UsageRow, decode_queue, decode_usage
 from stretto.rpc.errors import WireError
 from stretto.snapshot.budgets import BUDGET
 from stretto.snapshot.delta import API_SERVED, LABEL_KEYS, Delta, NodeRow, ObjectRow
@@ -42,6 +42,9 @@ class EventSource:
         self._objects: set[tuple[str, str]] = set()
         self._nominated: dict[str, int] = {}
         """Nominated pods: uid → shape number."""
+        self.totals: dict[str, int] = {}
+        """What all nodes offer, by resource."""
+        self._queues: dict[str, QueueRow] = {}
         self._usage: dict[str, UsageRow] = {}
         """What queues have used."""
         self._allocated: set[str] = set()
@@ -93,26 +96,33 @@ class EventSource:
             known = self._nodes.get(change.node_id)
             row = msgspec.structs.replace(change.row, images=())
             self._nodes[change.node_id] = row, change.frozen
+            self._count_room(known[0] if known else None, row)
             yield from _node_events(known, row, frozen=change.frozen)
         yield from self._pod_events(delta)
         for node_id in delta.removed_nodes:
             self._touched.update(self._group_nodes.clear(node_id))
             gone = self._nodes.pop(node_id, None)
+            self._count_room(gone[0] if gone else None, None)
             if gone is not None:
                 yield ClusterEvent(NODE, Action.DELETE, old_node=gone[0])
         for item in delta.objects:
-            if item.kind == API_SERVED and item.key == LEGACY_API:
-                self.legacy_groups = not item.removed
-            if item.kind == POD_GROUP:
-                self._group_object(item)
-            if item.kind == USAGE:
-                yield from self._usage_events(item)
-            elif item.kind == NOMINATION:
-                yield from self._nomination_events(item, placed=delta.pod_uid)
-            elif item.kind == STAKE:
-                yield from self._stake_events(item)
-            elif item.kind not in _QUIET:
-                yield self._object_event(item)
+            yield from self._object_events(item, placed=delta.pod_uid)
+
+    def _object_events(self, item: ObjectRow, *, placed: Sequence[str]) -> Iterator[ClusterEvent]:
+        if item.kind == API_SERVED and item.key == LEGACY_API:
+            self.legacy_groups = not item.removed
+        if item.kind == POD_GROUP:
+            self._group_object(item)
+        if item.kind == USAGE:
+            yield from self._usage_events(item)
+        elif item.kind == QUEUE and not self._asks_anew(item):
+            return
+        elif item.kind == NOMINATION:
+            yield from self._nomination_events(item, placed=placed)
+        elif item.kind == STAKE:
+            yield from self._stake_events(item)
+        elif item.kind not in _QUIET:
+            yield self._object_event(item)
 
     def _pod_events(self, delta: Delta) -> Iterator[ClusterEvent]:
         """Pods that came, left, or are there still with another shape.
@@ -185,6 +195,19 @@ class EventSource:
         ended = {seat.shape_id for seat in before.seats if seat not in after} if before else set()
         for shape in sorted(ended):
             yield ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=self._shape(shape))
+
+    def _count_room(self, before: NodeRow | None, after: NodeRow | None) -> None:
+        for row, sign in ((before, -1), (after, 1)):
+            for name, amount in row.allocatable if row is not None else ():
+                self.totals[name] = self.totals.get(name, 0) + sign * amount
+
+    def _asks_anew(self, item: ObjectRow) -> bool:
+        """Whether more has changed of a queue than its status."""
+        before = self._queues.pop(item.key, None)
+        if item.removed:
+            return True
+        self._queues[item.key] = asks = decoded(item, decode_queue).asks
+        return asks != before
 
     def _usage_events(self, item: ObjectRow) -> Iterator[ClusterEvent]:
         """What a queue has used is news for waiting pods if it has become less, or if more of it

@@ -18,7 +18,8 @@ from stretto.rpc.errors import RpcError, WireError
 from stretto.rpc.messages import FollowKind, FollowMessage, FollowRequest
 from stretto.rpc.security import Security
 from stretto.rpc.services import FOLLOW
-from stretto.snapshot.delta import LABEL_KEYS, decode_label_keys
+from stretto.snapshot.delta import LABEL_KEYS, ObjectRow, decode_label_keys
+from stretto.snapshot.quota_rows import QUOTA_KINDS
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ class FollowClient:
         """How far the log was read."""
         self._label_keys: tuple[str, ...] = ()
         self._source = EventSource()
+        self._objects: list[ObjectRow] = []
+        """Of a full state that is coming in, those that say something of quota."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -64,22 +67,27 @@ class FollowClient:
             self.version = Version(0, 0)
             self._label_keys = ()
             self._source = EventSource()
+            self._objects = []
             return
         for row in delta.objects:
             if row.kind == LABEL_KEYS:
                 self._label_keys = () if row.removed else decoded(row, decode_label_keys)
         if message.kind in (FollowKind.FULL_CHUNK, FollowKind.FULL_END):
             self._source.learn(delta)
+            self._objects += [row for row in delta.objects if row.kind in QUOTA_KINDS]
         if message.kind is FollowKind.FULL_CHUNK:
             return
         machine.ladder.stakes = self._source.stakes
         version = Version(delta.epoch, delta.sequence)
         machine.label_keys(self._label_keys, now)
+        machine.quota.totals = self._source.totals
         if message.kind is FollowKind.FULL_END:
             self._groups(anew=True)
             machine.ladder.read_anew(now)
+            machine.quota_anew(self._objects)
             machine.events([ANYTHING], version=version, now=now)
         elif message.kind is FollowKind.DELTA:
+            machine.quota_step(delta)
             machine.events(self._source.events(delta), version=version, now=now)
             self._groups()
         self.version = version

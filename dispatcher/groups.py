@@ -382,6 +382,10 @@ def _disagreement(members: list[PodRecord], row: GroupRow) -> str:
                 "all pods in a single pod group should have the same preemption policy, got "
                 f"{_policy(first)} and {_policy(record)}"
             )
+        if (record.shape.shape and record.shape.shape.queue) != (
+            first.shape.shape and first.shape.shape.queue
+        ):
+            return f"members of a pod group must be in one queue; {record.name} is in another"
         if record.shape.mode is Mode.REFUSED:
             why = record.shape.condition.message if record.shape.condition else "it is refused"
             return f"member {record.name} of the pod group cannot be placed: {why}"

@@ -27,14 +27,16 @@ from dispatcher.intake import Intake
 from dispatcher.ladder import Ladder, LadderLimits
 from dispatcher.outcomes import OutcomeLimits, Outcomes
 from dispatcher.patching import PatchResult
-from dispatcher.pods import Condition, Place, PodRecord, PodSeen, PodTable, State
+from dispatcher.pods import OUT, Condition, Place, PodRecord, PodSeen, PodTable, State
 from dispatcher.queue import Queue, QueueLimits
+from dispatcher.quota import QuotaGate
 from dispatcher.shapes import Mode, ShapeTable
 from dispatcher.shard_side import Note, Send, ShardLimits, ShardSide
 from dispatcher.statistics import Statistics
 from stretto.model.groups import GroupRow
 from stretto.model.unit import Cause, Diagnosis, Outcome, OutcomeKind, Version
 from stretto.placement.events import ASSIGNED_POD, NODE, TIMEOUT, ClusterEvent
+from stretto.snapshot.delta import Delta, ObjectRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ class Machine:
         self.groups = groups = Groups(pods=pods, shapes=self.shapes)
         queue = Queue(pods=pods, groups=groups, limits=limits.queue, statistics=counts)
         self.queue = queue
+        self.quota = QuotaGate()
         self.lane = ConditionLane(queue=queue, limits=limits.lane)
         self.outcomes = Outcomes(
             pods=pods, queue=self.queue, lane=self.lane, limits=limits.outcomes,
@@ -193,6 +196,26 @@ class Machine:
             self.groups.count(key, assigned)
         if anew:
             self.groups.forget_others(frozenset(key for key, _, _ in states))
+
+    def quota_anew(self, rows: Sequence[ObjectRow]) -> None:
+        """The log was read anew: these are its objects that say something of quota."""
+        self.quota.anew(rows)
+        self._use_quota()
+
+    def quota_step(self, delta: Delta) -> None:
+        """A step of the log."""
+        if not delta.objects and not self.quota.on:
+            return
+        pods = zip(delta.pod_uid, delta.pod_sign, strict=False)
+        self.quota.step(delta.objects, (uid for uid, sign in pods if sign > 0))
+        if delta.objects:
+            self._use_quota()
+
+    def _use_quota(self) -> None:
+        gate = self.quota if self.quota.on else None
+        if gate is not self.queue.gate or (gate is not None and gate.changed_tree()):
+            self.queue.use_gate(gate)
+            self.pods.came_back = None if gate is None else gate.released
 
     def label_keys(self, keys: tuple[str, ...], now: float) -> None:
         """The set of label keys that selectors read, as the log has it now."""
@@ -337,6 +360,8 @@ class Machine:
     def dispatch(self, now: float) -> list[Send]:
         """Units for shards, as far as there are units and credits."""
         self.groups.refresh(queue=self.queue, lane=self.lane, now=now)
+        if self.quota.on and self.quota.take_returned():
+            self.queue.came_back(now)
         return self.shards.dispatch(now) if self.open() else []
 
     def patches(self, now: float) -> list[PatchOrder]:
@@ -426,6 +451,7 @@ class Machine:
         self.pods.validate()
         self.shapes.validate(self.pods.records.values(), held=self.groups.lines())
         self.groups.validate()
+        self.quota.validate(lambda uid: (r := self.pods.get(uid)) is not None and r.place in OUT)
         self.queue.validate()
         self.shards.assignment.validate(self.pods.records.values())
         for uid, record in self.outcomes.refused.items():

@@ -12,6 +12,7 @@ each pod and the budget of the whole process is 50 µs a pod.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -55,6 +56,8 @@ class Place(enum.IntEnum):
     """No longer ours; only those who still hold a reference (a patch in flight) can see this."""
 
 
+OUT = frozenset({Place.DISPATCHED, Place.OWNED})
+"""Places in which somebody else works on the pod."""
 AWAITING = frozenset({Place.OWNED, Place.SETTLED})
 """Places in which the next word is the Binder's."""
 
@@ -227,6 +230,8 @@ class PodTable:
     def __init__(self) -> None:
         self.records: dict[PodUid, PodRecord] = {}
         self.counts = [0] * len(Place)
+        self.came_back: Callable[[str], None] | None = None
+        """Told of each pod that is neither with a shard nor with the Binder any more."""
         self.awaiting: dict[PodUid, PodRecord] = {}
         """OWNED and SETTLED pods, longest in that place first: whom to ask the Binder about."""
 
@@ -257,12 +262,16 @@ class PodTable:
         record.since = now
         if place is not Place.DISPATCHED:
             record.shard = None
+        if self.came_back is not None and old in OUT and place not in OUT:
+            self.came_back(record.uid)
 
     def remove(self, record: PodRecord) -> None:
         """Forget a record."""
         del self.records[record.uid]
         self.counts[record.place] -= 1
         self.awaiting.pop(record.uid, None)
+        if self.came_back is not None:
+            self.came_back(record.uid)
         record.place = Place.FORGOTTEN
         record.shard = None
 

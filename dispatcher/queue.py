@@ -24,12 +24,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dispatcher.groups import Groups
+from dispatcher.lanes import Lanes
 from dispatcher.pods import Place, PodRecord, PodTable, State
+from dispatcher.quota import QuotaGate
 from dispatcher.shapes import Mode, ShapeRecord
 from dispatcher.statistics import Statistics
 from dispatcher.wakeups import Wakeups
 from stretto.model.unit import Version
-from stretto.placement.events import TIMEOUT, ClusterEvent
+from stretto.placement.events import QUOTA_CAME_BACK, TIMEOUT, ClusterEvent
+from stretto.placement.hints import QUOTA
+from stretto.quota.rows import USAGE
 
 FRONT = -(1 << 60)
 """Orders from here on are before every order of a line."""
@@ -68,10 +72,11 @@ class Queue:
         self._statistics = statistics
         self._orders = 0
         self._front_orders = FRONT
-        self._heap: list[tuple[int, int, int, ShapeRecord]] = []
-        """(minus priority, order of the head, token, shape); only entries equal to ``heap_key``
-        count.
-        """
+        self._lanes = Lanes()
+        self.gate: QuotaGate | None = None
+        """None: there are no queues."""
+        self.over_quota: list[tuple[PodRecord, str, bool]] = []
+        """(pod, why, whether that is news) of what the gate has refused."""
         self._pod_backoff: list[tuple[float, int, PodRecord]] = []
         self._shape_backoff: list[tuple[float, int, ShapeRecord]] = []
         self._wakeups = Wakeups()
@@ -175,7 +180,7 @@ class Queue:
         if shape.heap_key is None or key < shape.heap_key:
             shape.heap_key = key
             self._tokens += 1
-            heapq.heappush(self._heap, (*key, self._tokens, shape))
+            self._lanes.push((*key, self._tokens, shape))
 
     def active(self) -> bool:
         """True if there may be something to take.
@@ -184,22 +189,33 @@ class Queue:
         next is tried early, as kube-scheduler pops from its backoff queue when it has nothing else
         to do (KEP-5142). Pods that back off by themselves, after errors, stay out.
         """
-        idle = not self._heap and not self._pods.counts[Place.DISPATCHED]
+        idle = not self._lanes and not self._pods.counts[Place.DISPATCHED]
         if idle and self._limits.pop_from_backoff:
             self._probe_early()
-        return bool(self._heap)
+        return bool(self._lanes)
 
     def _probe_early(self) -> None:
-        while self._shape_backoff and not self._heap:
+        while self._shape_backoff and not self._lanes:
             until, _, shape = heapq.heappop(self._shape_backoff)
             if shape.mode is Mode.BACKOFF and shape.until == until:
                 self._statistics.came_in(State.ACTIVE, "PopFromBackoffQ", min(len(shape), 1))
                 self._probe(shape)
 
+    def use_gate(self, gate: QuotaGate | None) -> None:
+        """There are queues, others than before, or none."""
+        self.gate = gate
+        self._lanes.gate = gate
+        self.tidy()
+
+    def came_back(self, now: float) -> None:
+        """Units for which quota had room have not taken it."""
+        for shape in self._wakeups.parked_for(USAGE):
+            self._wake(shape, event=QUOTA_CAME_BACK, now=now)
+
     def tidy(self) -> None:
         """Drop the entries of the heap that do not count; else only :meth:`take` does."""
         kept = []
-        for entry in self._heap:
+        for entry in self._lanes.entries():
             shape = entry[3]
             if shape.heap_key != entry[:2]:
                 continue
@@ -207,8 +223,7 @@ class Queue:
                 kept.append(entry)
             else:
                 shape.heap_key = None
-        heapq.heapify(kept)
-        self._heap = kept
+        self._lanes.replace(kept)
 
     def take(
         self,
@@ -227,9 +242,9 @@ class Queue:
         """
         taken: list[PodRecord] = []
         aside: list[ShapeRecord] = []
-        while self._heap and len(taken) < enough:
-            priority, order, _, shape = heapq.heappop(self._heap)
-            if shape.heap_key != (priority, order):
+        while len(taken) < enough and (entry := self._lanes.pop()) is not None:
+            shape = entry[3]
+            if shape.heap_key != entry[:2]:
                 continue
             shape.heap_key = None
             alone = self._take_from(shape, taken=taken, limit=limit, now=now, may_go=may_go)
@@ -267,6 +282,10 @@ class Queue:
             if alone and taken:
                 shape.push_back(record)
                 return True
+            if self.gate and (why := self.gate.admit(self._groups.unit_of(record))):
+                shape.push_back(record)
+                self._hold(record, why, now)
+                return False
             taken.append(record)
             if probing:
                 shape.probes.add(record.uid)
@@ -274,6 +293,13 @@ class Queue:
                 return True
             room -= 1
         return False
+
+    def _hold(self, record: PodRecord, why: str, now: float) -> None:
+        """Quota has no room for a pod: its shape waits as one that fits nowhere."""
+        shape = record.shape
+        version = max(self._wakeups.last_version, shape.min_version)
+        news = self.unplaceable(record, version=version, plugins=(QUOTA,), now=now)
+        self.over_quota.append((record, why, news))
 
     def waits_for_patch(self, record: PodRecord) -> bool:
         """A condition patch of the pod, or of another of its unit, is in flight."""
@@ -440,7 +466,7 @@ class Queue:
 
     def validate(self) -> None:
         """Check that every pod and shape that waits is where something will find it."""
-        heap = {(entry[:2], entry[3].number) for entry in self._heap}
+        heap = {(entry[:2], entry[3].number) for entry in self._lanes.entries()}
         backoff = {(token, record.uid) for _, token, record in self._pod_backoff}
         ends = {(until, shape.number) for until, _, shape in self._shape_backoff}
         self._wakeups.validate()

@@ -18,6 +18,7 @@ from dispatcher.groups import Groups
 from dispatcher.ladder import Ladder
 from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
 from dispatcher.queue import Queue, QueueLimits
+from dispatcher.quota import WAITS_FOR_QUOTA
 from dispatcher.shapes import ShapeTable
 from dispatcher.statistics import Statistics
 from stretto.model.groups import GANG_UNSCHEDULABLE, GroupCondition
@@ -32,6 +33,7 @@ from stretto.model.unit import (
     Unplaceable,
     Version,
 )
+from stretto.placement.hints import QUOTA
 
 Note = Callable[[str, str, str], None]
 """(unit, what happened, in a sentence): writes the story of a unit."""
@@ -176,7 +178,8 @@ class ShardSide:
         if news and not diagnosis.waits:
             nominated = shape.shape is not None and bool(shape.shape.nominated_node)
             clear = diagnosis.clears and nominated
-            self._lane.tell_shape(shape, Condition("Unschedulable", diagnosis.message, clear))
+            reason = WAITS_FOR_QUOTA if diagnosis.plugins == (QUOTA,) else "Unschedulable"
+            self._lane.tell_shape(shape, Condition(reason, diagnosis.message, clear))
             self._tell_gang(record, diagnosis)
         else:
             self._lane.retell(record)
@@ -252,11 +255,24 @@ class ShardSide:
             if send is None:
                 break
             sends.append(send)
+        if self._queue.over_quota:
+            self._tell_over_quota()
         if self._shapes.dropped:
             for stream, forgotten in self.assignment.forget_shapes(self._shapes.dropped):
                 sends.append(Send(stream=stream, shapes=[], units=[], forgotten=forgotten))
             self._shapes.dropped.clear()
         return sends
+
+    def _tell_over_quota(self) -> None:
+        """Those that were not sent hear why."""
+        held, self._queue.over_quota = self._queue.over_quota, []
+        for record, why, news in held:
+            diagnosis = record.shape.diagnosis = Diagnosis(why, (QUOTA,), 0)
+            if news:
+                self._lane.tell_shape(record.shape, Condition(WAITS_FOR_QUOTA, why))
+                self._tell_gang(record, diagnosis)
+            else:
+                self._lane.retell(record)
 
     def _next(self, ready: Sequence[ShardRecord], now: float) -> Send | None:
         """A batch for the first shard that may have what waits."""

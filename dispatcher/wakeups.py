@@ -75,6 +75,10 @@ class Wakeups:
         """Whether the shape is parked."""
         return shape.number in self._parked
 
+    def parked_for(self, resource: str) -> list[ShapeRecord]:
+        """The parked shapes that wait for news of a resource by its name."""
+        return list(self._by_resource.get(resource, {}).values())
+
     def oldest(self) -> ShapeRecord | None:
         """The shape that has been parked for the longest time."""
         return next(iter(self._parked.values()))[0] if self._parked else None

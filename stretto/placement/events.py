@@ -76,3 +76,5 @@ ANYTHING = ClusterEvent(WILDCARD, Action.UPDATE, text="Wildcard")
 """The log was trimmed, or is another epoch's: anything may have happened."""
 TIMEOUT = ClusterEvent(WILDCARD, Action.UPDATE, text="UnschedulableTimeout")
 """Too long without an event: a safety net, whose firing is a defect."""
+QUOTA_CAME_BACK = ClusterEvent("QueueUsage", Action.UPDATE, text="QuotaReturned")
+"""A unit that was sent is not placed: what it would have used is free again."""

@@ -39,6 +39,8 @@ from stretto.placement.hint_pods import (
 
 Condition = Callable[[Shape, ClusterEvent], bool]
 
+QUOTA = "Quota"
+"""Stands for queues among the plugins that rejected."""
 ADD_UPDATE = Action.ADD | Action.UPDATE
 ANY = Action.ADD | Action.UPDATE | Action.DELETE
 
@@ -118,7 +120,7 @@ INTERESTS: dict[str, tuple[Interest, ...]] = {
     "NodeDeclaredFeatures": (Interest(NODE, Action.ADD | Action.NODE_FEATURE),),
     "GangScheduling": _objects(ADD_UPDATE, "PodGroup"),
     "DefaultPreemption": (),
-    "Quota": _objects(ANY, "Queue", "QueueUsage", "Namespace"),
+    QUOTA: _objects(ANY, "Queue", "QueueUsage", "Namespace"),
 }  # fmt: skip
 """By plugin. DefaultPreemption registers only to gate: nothing wakes on its behalf."""
 

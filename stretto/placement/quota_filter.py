@@ -13,10 +13,10 @@ from stretto.model.diagnosis import Diagnosis
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause
 from stretto.placement.framework import Bools, Filter, View
+from stretto.placement.hints import QUOTA as NAME
 from stretto.quota.accounts import NO_LEVEL
 from stretto.snapshot.columns import Snapshot
 
-NAME = "Quota"
 ROOM_COMES = "not eligible: pods that are leaving make room in its queue."
 
 

@@ -16,6 +16,9 @@ from stretto.quota.rows import (
 )
 from stretto.snapshot.delta import API_SERVED, NAMESPACE, ObjectRow, decode_labels
 
+QUOTA_KINDS = frozenset({QUEUE, USAGE, NAMESPACE, API_SERVED})
+"""Kinds of objects that may say something of quota."""
+
 
 class Keeper(Protocol):
     """Hears of quota."""

@@ -22,8 +22,9 @@ BRAINS = {
     },
     "stretto/quota": {"accounts", "rows", "tree", "view"},
     "dispatcher": {
-        "assignment", "auditor", "cluster_events", "conditions", "groups", "intake", "machine",
-        "outcomes", "pods", "queue", "shapes", "shard_side", "statistics", "wakeups",
+        "assignment", "auditor", "cluster_events", "conditions", "groups", "intake", "lanes",
+        "machine", "outcomes", "pods", "queue", "quota", "shapes", "shard_side", "statistics",
+        "wakeups",
     },
     "stretto/audit": {
         "api_log", "findings", "ledger_log", "rules_api", "rules_binder", "rules_ledger",

@@ -27,7 +27,7 @@ def out_of_line(brain: Brain) -> None:
 def line_forgotten(brain: Brain) -> None:
     brain.pod("p0")
     record_of(brain).shape.heap_key = None
-    brain.machine.queue._heap.clear()
+    brain.machine.queue._lanes.replace([])
 
 
 def parked_nowhere(brain: Brain) -> None:

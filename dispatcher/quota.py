@@ -1,0 +1,156 @@
+"""Quota before dispatch: what is known to have no room is not sent, and its shape waits for room.
+
+The Binder's log says what queues have used, exactly, at each version. What was sent since and is in
+no commit yet is counted on top (*in flight*), from the moment a unit is sent until the log shows it
+placed or it comes back. So shards seldom lose for quota, however many there are; the Binder has the
+last word.
+
+A shape without room is parked as one that fits nowhere, and woken by what the hints of quota name,
+or by a unit that comes back: none of its pods costs anything meanwhile. A unit that would be
+guaranteed is sent although a queue above its level is full, if pods there may be reclaimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from dispatcher.pods import PodRecord
+from dispatcher.shapes import ShapeRecord
+from stretto.model.shape import Shape
+from stretto.quota.accounts import NO_LEVEL
+from stretto.quota.rows import asked
+from stretto.quota.tree import QueueNode, Tree
+from stretto.quota.view import QuotaView
+from stretto.snapshot.delta import ObjectRow
+from stretto.snapshot.quota_rows import tell_quota
+
+WAITS_FOR_QUOTA = "WaitingForQuota"
+"""Reason of pods that wait for room in their queue: no autoscaler should make nodes for them."""
+
+
+class QuotaGate:
+    """See the module docstring."""
+
+    def __init__(self) -> None:
+        self.view = QuotaView()
+        self.totals: Mapping[str, int] = {}
+        """What all nodes offer, by resource."""
+        self._tree: Tree | None = None
+        self._units: dict[str, list[str]] = {}
+        """Unit in flight → its members."""
+        self._flying: dict[str, Shape] = {}
+        """Members in flight that the log does not show placed."""
+        self._returned = False
+        self.refusals = 0
+        """Units that were held back."""
+
+    @property
+    def on(self) -> bool:
+        """Whether there are queues."""
+        return self.view.on
+
+    # -------------------------------------------------------------------------------------- the log
+    def anew(self, rows: Iterable[ObjectRow]) -> None:
+        """The log was read anew: it shows these and no others."""
+        self.view = QuotaView()
+        for row in rows:
+            tell_quota(self.view, row)
+        for shape in self._flying.values():
+            self.view.suppose(shape, 1)
+        self._tree = None
+
+    def step(self, rows: Iterable[ObjectRow], placed: Iterable[str]) -> None:
+        """A step of the log: its objects, and uids of pods that came to nodes."""
+        for row in rows:
+            tell_quota(self.view, row)
+        if self._flying:
+            for uid in placed:
+                self._landed(uid)
+
+    def changed_tree(self) -> bool:
+        """True once after queues or namespaces have changed."""
+        tree = self.view.tree
+        changed, self._tree = tree is not self._tree, tree
+        return changed
+
+    def take_returned(self) -> bool:
+        """True once after a unit has come back without a place."""
+        returned, self._returned = self._returned, False
+        return returned
+
+    # ------------------------------------------------------------------------------------ in flight
+    def admit(self, unit: Sequence[PodRecord]) -> str:
+        """'' if a unit may be sent, which counts it from now on; else why not."""
+        sent: list[Shape] = []
+        for record in unit:
+            shape = record.shape.shape
+            assert shape is not None, "a pod that cannot be read is never taken"
+            text = self.view.refusal(shape)
+            if text and not (len(unit) == 1 and self._may_reclaim(shape)):
+                for other in sent:
+                    self.view.suppose(other, -1)
+                self.refusals += 1
+                return text
+            self.view.suppose(shape, 1)
+            sent.append(shape)
+        lead = unit[0].uid
+        self.released(lead)
+        self._units[lead] = [record.uid for record in unit]
+        for record, shape in zip(unit, sent, strict=True):
+            self._landed(record.uid)
+            self._flying[record.uid] = shape
+        return ""
+
+    def _may_reclaim(self, shape: Shape) -> bool:
+        """Whether a unit without room is worth sending: it would be guaranteed, what is full is
+        above that level, and holds pods outside that may be made to leave."""
+        queue, level = self.view.standing(shape)
+        if queue is None or level == NO_LEVEL:
+            return False
+        accounts = self.view.accounts
+        full = accounts.over(queue, asked(shape))
+        if full is None or full[0].depth >= level:
+            return False
+        return accounts.of(full[0]).aged > accounts.of(queue.at(level)).aged
+
+    def released(self, lead: str) -> None:
+        """A unit is in flight no longer."""
+        for uid in self._units.pop(lead, ()):
+            self._returned |= uid in self._flying
+            self._landed(uid)
+
+    def _landed(self, uid: str) -> None:
+        shape = self._flying.pop(uid, None)
+        if shape is not None:
+            self.view.suppose(shape, -1)
+
+    # ---------------------------------------------------------------------------------------- order
+    def lane_of(self, shape: ShapeRecord) -> str:
+        """The queue of a shape's pods, '' for none."""
+        queue = self.queue_of(shape)
+        return "" if queue is None else queue.name
+
+    def queue_of(self, shape: ShapeRecord) -> QueueNode | None:
+        """The queue of a shape's pods."""
+        return None if shape.shape is None else self.view.assigned(shape.shape).queue
+
+    def turn(self, name: str) -> tuple[object, ...]:
+        """Sorts queues: who lacks what is guaranteed, then by share from the root down."""
+        node = self.view.tree.nodes.get(name)
+        if node is None:
+            return (True, 0.0, name)
+        accounts = self.view.accounts
+        lacking = any(
+            accounts.of(each).held.get(resource, 0) < amount
+            for each in node.path
+            for resource, amount in each.guaranteed.items()
+        )
+        way: list[object] = []
+        for each in reversed(node.path):
+            way += [accounts.share(each, self.totals), each.name]
+        return (not lacking, *way)
+
+    def validate(self, out: Callable[[str], bool]) -> None:
+        """Check that only units that are out are counted as in flight."""
+        for lead in self._units:
+            assert out(lead), f"{lead} is counted in flight and is not out"
