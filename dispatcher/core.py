@@ -15,6 +15,7 @@ from typing import Protocol
 from dispatcher.conditions import PatchOrder
 from dispatcher.group_conditions import GroupOrder
 from dispatcher.machine import Machine, Requests
+from dispatcher.queue_status import StatusOrder
 from dispatcher.shard_side import Send
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,9 @@ class Sinks(Protocol):
 
     def to_groups(self, orders: list[GroupOrder]) -> None:
         """Conditions of pod groups to write."""
+
+    def to_queues(self, orders: list[StatusOrder]) -> None:
+        """Statuses of queues to write."""
 
 
 class Core:
@@ -102,6 +106,9 @@ class Core:
         groups = self.machine.group_patches(now)
         if groups:
             sinks.to_groups(groups)
+        queues = self.machine.queue_patches(now)
+        if queues:
+            sinks.to_queues(queues)
         if self.machine.open():
             self.opened.set()
 

@@ -29,6 +29,7 @@ from dispatcher.outcomes import OutcomeLimits, Outcomes
 from dispatcher.patching import PatchResult
 from dispatcher.pods import OUT, Condition, Place, PodRecord, PodSeen, PodTable, State
 from dispatcher.queue import Queue, QueueLimits
+from dispatcher.queue_status import StatusLane, StatusOrder
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import Mode, ShapeTable
 from dispatcher.shard_side import Note, Send, ShardLimits, ShardSide
@@ -93,6 +94,7 @@ class Machine:
         queue = Queue(pods=pods, groups=groups, limits=limits.queue, statistics=counts)
         self.queue = queue
         self.quota = QuotaGate()
+        self.queue_status = StatusLane(self.quota, self.shapes)
         self.lane = ConditionLane(queue=queue, limits=limits.lane)
         self.outcomes = Outcomes(
             pods=pods, queue=self.queue, lane=self.lane, limits=limits.outcomes,
@@ -371,6 +373,10 @@ class Machine:
     def group_patches(self, now: float) -> list[GroupOrder]:
         """Conditions of pod groups to write now."""
         return self.groups.lane.take(now) if self.open() else []
+
+    def queue_patches(self, now: float) -> list[StatusOrder]:
+        """Statuses of queues to write now."""
+        return self.queue_status.take(now) if self.open() else []
 
     def patch_replied(
         self,

@@ -62,6 +62,7 @@ class DispatcherCollector(Collector):
         yield from self._durations()
         yield from self._ladder()
         yield from self._shards()
+        yield from self._quota()
         yield from self._api()
         statistics = self._machine.statistics
         for name, text in COUNTERS:
@@ -198,6 +199,31 @@ class DispatcherCollector(Collector):
                 ["scheduled", profile], buckets=buckets.cumulative(), sum_value=buckets.total
             )
         yield duration
+
+    def _quota(self) -> Iterator[Metric]:
+        gate = self._machine.quota
+        if not gate.on:
+            return
+        amounts = GaugeMetricFamily(
+            "stretto_queue_amount",
+            "What the pods of a queue and of those below it take (cpu in milli), by part.",
+            labels=["queue", "resource", "part"],
+        )
+        waiting = GaugeMetricFamily(
+            "stretto_queue_waiting", "Pods of the queue that are on no node.", labels=["queue"]
+        )
+        for node in gate.view.tree:
+            usage = gate.view.usage_of(node.name)
+            for part, some in (("used", usage.used), ("guaranteed", usage.held)):
+                for resource, amount in some:
+                    amounts.add_metric([node.name, resource, part], amount)
+            waiting.add_metric([node.name], self._machine.queue_status.waiting[node.name])
+        yield amounts
+        yield waiting
+        yield CounterMetricFamily(
+            "stretto_quota_refusals", "Units that were not sent for want of quota.",
+            value=gate.refusals,
+        )  # fmt: skip
 
     def _api(self) -> Iterator[Metric]:
         yield from ApiUsage(self._client.usage.snapshot).collect()

@@ -27,6 +27,8 @@ from dispatcher.metrics import DispatcherCollector
 from dispatcher.names import ServedNames
 from dispatcher.outcomes_client import OutcomesClient
 from dispatcher.queue import QueueLimits
+from dispatcher.queue_status import StatusOrder
+from dispatcher.queue_writer import QueueWriter
 from dispatcher.shard_side import Send, ShardLimits
 from dispatcher.telemetry import Telemetry
 from dispatcher.watch import PodWatch
@@ -77,11 +79,13 @@ class Sinks:
         outcomes: OutcomesClient,
         writer: ConditionWriter,
         groups: GroupWriter,
+        queues: QueueWriter,
     ) -> None:
         self._work = work
         self._outcomes = outcomes
         self._writer = writer
         self._groups = groups
+        self._queues = queues
 
     def to_shard(self, send: Send) -> None:
         """Units for a shard."""
@@ -98,6 +102,10 @@ class Sinks:
     def to_groups(self, orders: list[GroupOrder]) -> None:
         """Conditions of pod groups to write."""
         self._groups.write(orders)
+
+    def to_queues(self, orders: list[StatusOrder]) -> None:
+        """Statuses of queues to write."""
+        self._queues.write(orders)
 
 
 class DispatcherProcess:
@@ -205,8 +213,10 @@ class DispatcherProcess:
             client, core=core, events=events, workers=settings.conditions_in_flight
         )
         core.may_act = self._leadership.valid
-        groups = GroupWriter(client, core=core)
-        core.sinks = Sinks(work=self._work, outcomes=outcomes, writer=writer, groups=groups)
+        groups, queues = GroupWriter(client, core=core), QueueWriter(client, core=core)
+        core.sinks = Sinks(
+            work=self._work, outcomes=outcomes, writer=writer, groups=groups, queues=queues
+        )
         self._collector.events = tuple(events.values())
         return [
             self._leadership.keep(),
@@ -214,6 +224,7 @@ class DispatcherProcess:
             outcomes.run(),
             writer.run(),
             groups.run(),
+            queues.run(),
         ]
 
     async def _announce(self, ready: asyncio.Event | None) -> None:

@@ -149,6 +149,10 @@ class QuotaView:
         """What the log says of a queue."""
         return self._usage.get(name, UsageRow())
 
+    def row(self, name: str) -> QueueRow:
+        """A queue as the log has it now, with what its status says."""
+        return self._rows.get(name, QueueRow())
+
     def assigned(self, shape: Shape) -> Assigned:
         """The queue of pods of a shape."""
         return self.tree.assigned(shape.namespace, shape.queue)

@@ -20,11 +20,11 @@ BRAINS = {
         "auditor", "bindings", "budgets", "cluster", "commit", "effects", "entries", "log",
         "machine", "outcomes", "preemptions", "quota", "unchecked",
     },
-    "stretto/quota": {"accounts", "rows", "tree", "view"},
+    "stretto/quota": {"accounts", "rows", "status", "tree", "view"},
     "dispatcher": {
         "assignment", "auditor", "cluster_events", "conditions", "groups", "intake", "lanes",
-        "machine", "outcomes", "pods", "queue", "quota", "shapes", "shard_side", "statistics",
-        "wakeups",
+        "machine", "outcomes", "pods", "queue", "queue_status", "quota", "shapes", "shard_side",
+        "statistics", "wakeups",
     },
     "stretto/audit": {
         "api_log", "findings", "ledger_log", "rules_api", "rules_binder", "rules_ledger",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
@@ -20,6 +21,7 @@ from stretto.quota.rows import (
     UsageRow,
     encode_quota,
 )
+from stretto.quota.status import QueueCondition, QueueStatus, patch_of
 from stretto.snapshot.delta import API_SERVED, NAMESPACE, Delta, ObjectRow, encode_labels
 from tests.dispatcher.brain import BINDER, Brain, shape
 from tests.dispatcher.test_no_pod_is_lost import Cluster as NoPodIsLost
@@ -187,6 +189,41 @@ def test_without_the_definition_there_is_no_gate() -> None:
     brain.pod("p", shape(queue="a"))
     assert brain.machine.queue.gate is None
     assert brain.units() == ["p"]
+
+
+def test_a_status_is_written_when_it_changes_and_not_again() -> None:
+    cluster = Cluster(a=QueueRow(uid="q", limit=limit(300), guaranteed=limit(200)))
+    brain = cluster.brain
+    brain.shard()
+    brain.pods(5, shape(queue="a"))
+    brain.dispatch()
+    brain.now += 10
+    (order,) = brain.machine.queue_patches(brain.now)
+    assert (order.name, order.status.waiting) == ("a", 5)
+    assert order.status.why == "waiting for quota: queue a is at its limit of cpu"
+    assert order.status.condition().reason == "Valid"
+    assert brain.machine.queue_patches(brain.now + 2) == [], "it is in flight"
+    brain.machine.queue_status.reply("a", written=True, now=brain.now)
+    brain.now += 10
+    assert brain.machine.queue_patches(brain.now) == [], "it would say the same"
+    held = UsageRow(used=cpu(300), held=cpu(200))
+    cluster.step(ObjectRow(USAGE, "a", payload=encode_quota(held)))
+    brain.now += 10
+    (order,) = brain.machine.queue_patches(brain.now)
+    assert order.status.used == {"cpu": "300m", "pods": "3"}
+    assert order.status.borrowed == {"cpu": "100m", "pods": "1"}
+    body = patch_of(QueueStatus(), order.status, uid="q", now="2026-01-01T00:00:00Z")
+    assert body["metadata"] == {"uid": "q"}
+    status = body["status"]
+    assert isinstance(status, dict)
+    assert status["used"] == {"cpu": None, "pods": None}, "what is used no more is taken out"
+
+
+def test_a_dispatcher_that_starts_does_not_repeat_what_a_queue_says() -> None:
+    said = QueueStatus(conditions=(QueueCondition("True", "Valid"),))
+    told = msgspec.json.encode(said)
+    brain = Cluster(a=QueueRow(uid="q", told=told)).brain
+    assert brain.machine.queue_patches(brain.now + 10) == []
 
 
 class LostUnderQuota(NoPodIsLost):

@@ -118,6 +118,7 @@ async def world(*, lead: bool = True) -> AsyncIterator[World]:
         outcomes=outcomes,
         writer=here.writer,  # type: ignore[arg-type]
         groups=here.writer,  # type: ignore[arg-type]
+        queues=here.writer,  # type: ignore[arg-type]
     )
     tasks = []
     if lead:

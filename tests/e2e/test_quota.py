@@ -66,6 +66,22 @@ async def bound(api: Api, prefix: str) -> int:
     return sum(bool(node_of(p)) for p in pods if p["metadata"]["name"].startswith(f"{prefix}-"))
 
 
+async def says(api: Api, name: str, **fields: Any) -> dict[str, Any]:
+    """Wait until the status of a queue says this; the whole status."""
+    status: dict[str, Any] = {}
+
+    async def so() -> bool:
+        nonlocal status
+        status = (await api.call("GET", f"{QUEUES}/{name}")).get("status", {})
+        return bool(status) and all(status.get(f, type(v)()) == v for f, v in fields.items())
+
+    try:
+        await until(so, timeout_s=40, what=f"queue {name} says {fields}")
+    except TimeoutError as error:
+        raise AssertionError(f"{error}; it says {status}") from None
+    return status
+
+
 class QuotaOracle(Oracle):
     """At no revision do the pods of a queue that have a node ask for more than its limit."""
 
@@ -128,6 +144,7 @@ async def test_four_shards_race_for_the_last_of_a_quota(cluster: Api, tmp_path: 
                     return len(waiting) == 24 and all("at its limit of cpu" in t for t in texts)
 
                 await until(told, timeout_s=40, what="everybody else is told why")
+                await says(cluster, "org", used={"cpu": "6", "pods": "12"}, waiting=24)
                 assert await cluster.bound() == 12
                 for name in names:
                     for number in range(12):
@@ -181,4 +198,17 @@ async def test_what_a_queue_is_guaranteed_it_gets_back_from_those_who_borrow(
 
         await until(back, timeout_s=60, what="the guarantee is kept")
         assert await bound(cluster, "yours") == 4
+        await says(cluster, "mine", borrowed={}, why="")
+        await create_queue(cluster, "x", parent="y")
+        await create_queue(cluster, "y", parent="x")
+        await create_pods(cluster, "x", 1, cpu="1")
+
+        async def named() -> bool:
+            text = scheduled_condition(await cluster.pod("x-0")).get("message", "")
+            return 'queue "x" cannot be used: its parents are a cycle' in text
+
+        await until(named, timeout_s=40, what="the pod is told of the cycle")
+        ready = (await says(cluster, "x", waiting=0))["conditions"][0]
+        assert (ready["status"], ready["reason"]) == ("False", "Invalid"), ready
+        assert "cycle" in ready["message"]
         await stack.settle()
