@@ -118,6 +118,9 @@ async def test_the_definition_refuses_what_makes_no_sense(cluster: Api) -> None:
         assert (status, field in answer["message"]) == (422, True), answer
 
 
+FULL = {"cpu": "6", "memory": str(12 * (64 << 20)), "pods": "12"}
+
+
 async def test_four_shards_race_for_the_last_of_a_quota(cluster: Api, tmp_path: Path) -> None:
     """More than two shards' worth of pods, again and again: never one too many at any revision."""
     await cluster.create_nodes(4, cpu="16")
@@ -144,7 +147,7 @@ async def test_four_shards_race_for_the_last_of_a_quota(cluster: Api, tmp_path: 
                     return len(waiting) == 24 and all("at its limit of cpu" in t for t in texts)
 
                 await until(told, timeout_s=40, what="everybody else is told why")
-                await says(cluster, "org", used={"cpu": "6", "pods": "12"}, waiting=24)
+                await says(cluster, "org", waiting=24, used=FULL)
                 assert await cluster.bound() == 12
                 for name in names:
                     for number in range(12):
