@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
@@ -191,4 +192,4 @@ class QuotaMachine(BinderMachine):
 QuotaMachine.TestCase.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
-TestNothingIsOverspent = QuotaMachine.TestCase
+TestNothingIsOverspent = pytest.mark.timeout(120)(QuotaMachine.TestCase)
