@@ -6,9 +6,9 @@ import argparse
 import asyncio
 import logging
 
-from tests.reliability import chaos, late_binds, lost_tails, rebuild, takeover
+from tests.reliability import chaos, hostile, late_binds, lost_tails, rebuild, takeover
 
-WHAT = ("late-binds", "lost-tails", "rebuild", "takeover", "chaos")
+WHAT = ("late-binds", "lost-tails", "rebuild", "takeover", "hostile", "chaos")
 
 
 async def figure(name: str, options: argparse.Namespace) -> int:
@@ -21,6 +21,8 @@ async def figure(name: str, options: argparse.Namespace) -> int:
         return await rebuild.run(nodes=5_000, pods=50_000)
     if name == "takeover":
         return await takeover.run(repetitions=options.takeovers, seed=options.seed)
+    if name == "hostile":
+        return await hostile.run(nodes=5_000)
     return await chaos.run(pods=options.pods, every_s=options.every_s, seed=options.seed)
 
 
