@@ -147,8 +147,10 @@ class Preference:
         """The sum over terms of both sides."""
         found = sum(weight for weight, term in self.own if term.matches(kin.namespace, kin.labels))
         for term in kin.terms if self.incoming is not None else ():
-            weight = term_weight(term, hard_weight=self.hard_weight)
-            if weight and term.term.topology_key == self.topology_key:
+            # The key first: a pod may have a thousand terms, each over a key of its own.
+            if term.term.topology_key != self.topology_key:
+                continue
+            if weight := term_weight(term, hard_weight=self.hard_weight):
                 found += weight * self.incoming.meant_by(term.term)  # type: ignore[union-attr]
         return found
 
