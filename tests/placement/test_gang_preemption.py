@@ -161,15 +161,18 @@ def test_the_least_priority_that_suffices_is_preempted_wherever_it_is() -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_gang_breaks_another_only_if_pods_of_no_group_do_not_suffice(whole: bool) -> None:
-    world = GangWorld(nodes=4, cpu=1000)
+    """Although theirs are the nodes that score best when all are gone."""
+    world = GangWorld()
+    for cpu in (1500, 1500, 1000, 1000):
+        world.node(cpu=cpu, slots=10)
     world.group("default/g", whole=whole)
     for node in range(2):
         world.bind(f"g{node}", member(1000), node)
         world.bind(f"alone{node}", pod(1000), node + 2)
     assert set(world.decide(gang(2, 1000)).victims) == {"alone0", "alone1"}
-    wanted = {"alone0", "alone1", "g0", "g1"}
     found = set(world.decide(gang(3, 1000)).victims)
-    assert found == wanted if whole else (len(found) == 3 and found < wanted)
+    assert len(found) == 3
+    assert not whole or {"g0", "g1"} <= found
 
 
 def test_a_part_of_a_group_that_goes_as_a_whole_stays_nowhere() -> None:
