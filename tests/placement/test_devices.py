@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import msgspec
 import pytest
 
 from stretto.model.devices import (
@@ -26,7 +29,7 @@ from stretto.model.devices import (
     encode_row,
 )
 from stretto.model.shape import ClaimRef, NodeTerm, Requirement, Shape
-from stretto.placement.devices.allocator import MAX_STEPS
+from stretto.placement.devices.allocator import MAX_STEPS, Allocator
 from stretto.placement.devices.claimed import allocations_of
 from stretto.placement.devices.world import world_of
 from stretto.placement.framework import Code
@@ -320,21 +323,74 @@ def test_a_selector_that_does_not_compile_fails_the_attempt_and_names_the_claim(
 
 
 def test_a_hopeless_search_ends():
-    """Devices that all differ, so that none stands for another: the search is cut off."""
+    """Devices that all differ in what a constraint reads, so that none stands for another: the
+    search is cut off."""
     cluster = Cluster()
     cluster.pool(*(device(f"d{i:02}", index=i, root="x") for i in range(40)))
     picky = (f'device.attributes["{DRIVER}"].index > 99',)
     requests = [wants(f"r{i}", count=4) for i in range(3)]
-    cluster.claim("c", *requests, wants("never", selectors=picky))
+    differ = (Constraint((), f"{DRIVER}/index", distinct=True),)
+    cluster.claim("c", *requests, wants("never", selectors=picky), constraints=differ)
     error = cluster.kernel.evaluate(using("c")).error
     assert error.endswith("node n0: timed out trying to allocate devices")
     assert MAX_STEPS < 10**6
 
 
-def test_devices_that_are_alike_are_not_tried_one_after_the_other():
-    """The same search over equal devices is over at once: nothing fits, and nothing times out."""
+def puzzle(rng):
+    """A pool and a claim of which much does not fit."""
     cluster = Cluster()
-    cluster.pool(*(device(f"d{i:02}", root="x") for i in range(40)))
+    taint = (DeviceTaint("k", "v", "NoSchedule"),)
+    devices = [
+        device(
+            f"d{i}", index=rng.randrange(3), root=rng.choice("xy"), serial=i,
+            taints=taint * (rng.random() < 0.1), multiple=rng.random() < 0.2,
+            memory=rng.choice(("1Gi", "2Gi")),
+            consumes=(("all", (("units", str(rng.randint(1, 3))),)),) * (rng.random() < 0.4),
+        )
+        for i in range(rng.randint(3, 7))
+    ]  # fmt: skip
+    cluster.pool(*devices, counters=(("all", (("units", str(rng.randint(2, 6))),)),))
+    below = f'device.attributes["{DRIVER}"].index < '
+
+    def wish(name):
+        selectors = (below + str(rng.randint(1, 3)),) * (rng.random() < 0.6)
+        forms = [
+            SubRequest(f"s{n}", "gpu", count=rng.randint(1, 3), selectors=selectors,
+                       capacity=(("memory", "1Gi"),) * (rng.random() < 0.3))
+            for n in range(2)
+        ]  # fmt: skip
+        if rng.random() < 0.3:
+            return Request(name, alternatives=tuple(forms))
+        return Request(name, msgspec.structs.replace(forms[0], name=name))
+
+    for number in range(rng.randint(1, 2)):
+        requests = [wish(f"r{i}") for i in range(rng.randint(1, 3))]
+        attribute = f"{DRIVER}/{rng.choice(('index', 'root'))}"
+        constraints = (Constraint((), attribute, distinct=rng.random() < 0.3),)
+        cluster.claim(f"c{number}", *requests, constraints=constraints * (rng.random() < 0.6))
+    return cluster, [claim.name for claim in world_of(cluster.snapshot).claims.values()]
+
+
+def test_to_try_devices_once_that_nobody_can_tell_apart_changes_no_result(monkeypatch):
+    met = 0
+    for seed in range(300):
+        cluster, claims = puzzle(random.Random(seed))
+        found = cluster.chosen(*claims)
+        with monkeypatch.context() as patched:
+            patched.setattr(Allocator, "_kind", lambda *_: object())
+            cluster, claims = puzzle(random.Random(seed))
+            assert cluster.chosen(*claims) == found, seed
+        met += found is not None
+    assert 60 < met < 240, "the puzzles are too easy or too hard"
+
+
+@pytest.mark.parametrize("serials", [False, True])
+def test_devices_that_are_alike_are_not_tried_one_after_the_other(serials):
+    """The same search over equal devices, or devices that differ in what nobody reads, is over at
+    once: nothing fits, and nothing times out."""
+    cluster = Cluster()
+    own = [{"serial": i} if serials else {} for i in range(40)]
+    cluster.pool(*(device(f"d{i:02}", root="x", **own[i]) for i in range(40)))
     picky = (f'device.attributes["{DRIVER}"].root == "y"',)
     requests = [wants(f"r{i}", count=4) for i in range(3)]
     cluster.claim("c", *requests, wants("never", selectors=picky))

@@ -12,6 +12,7 @@ Source: allocator_incubating.go of k8s.io/dynamic-resource-allocation 0.37.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,17 +22,16 @@ from stretto.cel.quantities import signed_nano
 from stretto.model.devices import (
     ClassRow,
     Constraint,
-    DeviceTaint,
     NodeChoice,
     Request,
     SubRequest,
-    Toleration,
 )
 from stretto.placement.devices.capacity import CapacityError, consumption, fits
-from stretto.placement.devices.constraints import Watch
+from stretto.placement.devices.constraints import Watch, attribute_of
 from stretto.placement.devices.counters import Counters
 from stretto.placement.devices.inventory import Device, DeviceId, Pool, PoolId
 from stretto.placement.devices.selection import Selection, SelectionError
+from stretto.placement.devices.taints import tainted_for
 from stretto.placement.devices.usage import DeviceUsage
 
 MAX_RESULTS = 32
@@ -120,6 +120,9 @@ class Allocator:
         self._counters = Counters(usage)
         self._pool_of = {pool.id: pool for pool in pools}
         self._selectable: dict[tuple[int, DeviceId], bool] = {}
+        self._seen: dict[object, object] = {}
+        self._attributes = sorted({c.attribute for claim in claims for c in claim.constraints})
+        """Those that constraints read."""
         self._forms: list[list[list[_Form]]] = []
         self._watches: list[list[Watch]] = []
         self._allocating: dict[DeviceId, list[int]] = {}
@@ -276,18 +279,38 @@ class Allocator:
 
         When one led nowhere, so would the other: what it leaves to choose from is the same but for
         their names, or less. Skipping it changes no result and saves most of a hopeless search.
+        Attributes that nobody reads (serial numbers) make no difference.
         """
         id_ = device.id
         shares = self._shares.get(id_)
         return (
             PoolId(id_.driver, id_.pool),
-            device.content,
+            self._seen_of(device),
             device.taints,
-            device.row.where if device.per_device else None,
             self._usage.state((id_,)),
             tuple(self._allocating.get(id_, ())),
             None if shares is None else tuple(tuple(sorted(share.items())) for share in shares),
         )
+
+    def _seen_of(self, device: Device) -> object:
+        """What selectors, constraints, counters and capacities tell of a device; its name where a
+        selector cannot be asked, since the search may end there."""
+        key = device.content, device.row.where if device.per_device else None
+        found = self._seen.get(key)
+        if found is None:
+            row = device.row
+            try:
+                selected = tuple(
+                    self._selects(form, number, device)
+                    for number, forms in enumerate(self._forms)
+                    for form in itertools.chain.from_iterable(forms)
+                )
+            except AllocationError:
+                return device.id
+            values = tuple(attribute_of(device, name) for name in self._attributes)
+            found = selected, values, row.capacity, row.allow_multiple, row.consumes
+            self._seen[key] = found
+        return found
 
     def _candidates(self, start: _Place) -> Iterator[tuple[Device, _Place]]:
         first_pool, first_slice, first_device = start
@@ -350,7 +373,7 @@ class Allocator:
             if not self._counters.take(pool, device):
                 return None
             undo.append(partial(self._counters.give_back, pool, device))
-        if _tainted(device, form.wanted):
+        if tainted_for(device, form.wanted):
             _undo(undo)
             return None
         for watch in self._watches[claim]:
@@ -469,20 +492,3 @@ def _claim(number: int) -> str:
 def _undo(steps: _Undo) -> None:
     for step in reversed(steps):
         step()
-
-
-def _tainted(device: Device, wanted: SubRequest) -> bool:
-    """Whether a taint keeps the request away."""
-    return any(
-        taint.effect in ("NoSchedule", "NoExecute")
-        and not any(_tolerates(toleration, taint) for toleration in wanted.tolerations)
-        for taint in device.taints
-    )
-
-
-def _tolerates(toleration: Toleration, taint: DeviceTaint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    if toleration.operator in ("", "Equal"):
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
