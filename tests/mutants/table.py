@@ -123,6 +123,17 @@ MUTANTS = (
         "all_lines[numbers[back + 1]]) end\n", "", (RESERVE,),
     ),
     Mutant(
+        "devices that a constraint tells apart are tried once",
+        "stretto/placement/devices/allocator.py",
+        "found = selected, values, row.capacity", "found = selected, row.capacity",
+        ("tests/placement/test_devices.py",),
+    ),
+    Mutant(
+        "what is taken of devices goes unnoticed", "stretto/placement/plugins/dynamic_resources.py",
+        "        self.follows = claims.world.changes\n", "",
+        ("tests/placement/test_parameters.py",),
+    ),
+    Mutant(
         "devices are nobody's in the ledger", "binder/charges.py",
         "                    found += self._of_device(result)\n", "                    pass\n",
         (DEVICES,),

@@ -371,9 +371,10 @@ def puzzle(rng):
     return cluster, [claim.name for claim in world_of(cluster.snapshot).claims.values()]
 
 
+@pytest.mark.timeout(120)
 def test_to_try_devices_once_that_nobody_can_tell_apart_changes_no_result(monkeypatch):
     met = 0
-    for seed in range(300):
+    for seed in range(180):
         cluster, claims = puzzle(random.Random(seed))
         found = cluster.chosen(*claims)
         with monkeypatch.context() as patched:
@@ -381,7 +382,7 @@ def test_to_try_devices_once_that_nobody_can_tell_apart_changes_no_result(monkey
             cluster, claims = puzzle(random.Random(seed))
             assert cluster.chosen(*claims) == found, seed
         met += found is not None
-    assert 60 < met < 240, "the puzzles are too easy or too hard"
+    assert 30 < met < 150, "the puzzles are too easy or too hard"
 
 
 @pytest.mark.parametrize("serials", [False, True])
