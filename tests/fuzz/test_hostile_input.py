@@ -36,7 +36,7 @@ from stretto.rpc.services import FOLLOW, OUTCOMES, PROPOSE, WORK
 
 pytestmark = pytest.mark.timeout(120)
 many = settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -35,6 +35,9 @@ PREEMPTIONS = "tests/binder/test_preemptions.py"
 GANG_CLAIMS = "tests/binder/test_gang_claims.py"
 GANGS_PREEMPT = "tests/placement/test_gang_preemption.py"
 EVICTOR = "tests/binder/test_evictor.py"
+CALLERS = "tests/rpc/test_callers.py"
+GUARD = "tests/telemetry/test_guard.py"
+ACCESS = "tests/ledger/test_access.py"
 LEASE = "tests/kube/test_lease_rules.py"
 
 MUTANTS = (
@@ -274,5 +277,38 @@ MUTANTS = (
         "believe every conflict", "binder/evictor.py",
         "answer.status == 409 and await self._is_leaving(victim)", "answer.status == 409",
         (EVICTOR,),
+    ),
+    # --------------------------------------------------------------------------------- security
+    Mutant(
+        "any role may call anything", "stretto/rpc/servers.py",
+        "if names.intersection(service.callers):", "if names:", (CALLERS,),
+    ),
+    Mutant(
+        "keep a certificate that was renewed", "stretto/config/renewable.py",
+        "if marks == self._marks:", "if True:", (CALLERS,),
+    ),
+    Mutant(
+        "metrics for any user of the cluster", "stretto/kube/reviews.py",
+        "Verdict.ALLOWED if allowed else Verdict.FORBIDDEN", "Verdict.ALLOWED",
+        ("tests/kube/test_reviews.py",),
+    ),
+    Mutant(
+        "metrics when nobody says who asks", "stretto/telemetry/guard.py",
+        'logger.exception("a reader of %s could not be reviewed", path)\n'
+        "            return Verdict.UNKNOWN",
+        "return Verdict.ALLOWED", (GUARD,),
+    ),
+    Mutant(
+        "any certificate reads metrics", "stretto/telemetry/guard.py",
+        "if READER in names:", "if names:", (GUARD,),
+    ),
+    Mutant(
+        "a ledger's user that may do anything", "stretto/ledger/access.py",
+        "    if beyond:\n", "    if False:\n", (ACCESS,),
+    ),
+    Mutant(
+        "a ledger in plain text anywhere", "stretto/ledger/access.py",
+        'if plain.startswith("redis:") and not self.insecure and not is_local(url):', "if False:",
+        (ACCESS,),
     ),
 )  # fmt: skip
