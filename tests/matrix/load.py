@@ -31,7 +31,8 @@ class Load:
         self.created: list[str] = []
         self._task: asyncio.Task[None] | None = None
         self._over = False
-        self._target = 0
+        self.paused = False
+        """No pods are created for the moment."""
         self._binds_before = 0
         self.began = 0.0
 
@@ -72,6 +73,9 @@ class Load:
 
     async def _pour(self) -> None:
         while not self._over and len(self.created) < MOST:
+            if self.paused:
+                await asyncio.sleep(0.05)
+                continue
             names = [f"{self._name}-{len(self.created) + i}" for i in range(A_BATCH)]
             self.created += names
             await self.cluster.all(

@@ -12,14 +12,17 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from tests.simulation.cluster import Simulation, Violation
+from tests.simulation.cluster import SHORT, Simulation, Violation
 from tests.simulation.gangs import HALF_JOBS, GangRaces
 from tests.simulation.preempting_gangs import PreemptingGangs
 from tests.simulation.starving import BIG_GANG, BIG_POD, Starving
 
 PROGRESS_S = 5.0
+ENOUGH_EVENTS, ENOUGH_FAULTS = 200, 3
+"""Of a run that counts (reliability R1)."""
 SCENARIOS: dict[str, Callable[[int], Simulation]] = {
     "faults": Simulation,
+    "short": lambda seed: Simulation(seed, SHORT),
     "gangs": GangRaces,
     "preempting-gangs": PreemptingGangs,
     "half-jobs": lambda seed: GangRaces(seed, HALF_JOBS),
@@ -56,13 +59,16 @@ def many(make: Callable[[int], Simulation], *, first: int, runs: int) -> int:
         if run.said:
             print(f"seed {seed}: {run.said}", flush=True)
         sums.update(runs=1, events=run.world.events, faults=run.world.faults)
+        counts = run.world.events >= ENOUGH_EVENTS and run.world.faults >= ENOUGH_FAULTS
+        sums["counted"] += counts
         if time.monotonic() - told > PROGRESS_S:
             told = time.monotonic()
             print(f"{sums['runs']} of {runs} runs, {len(bad)} failed", file=sys.stderr, flush=True)
     rate = runs / (time.process_time() - began)
     print(
         f"{runs} runs from seed {first}: {len(bad)} failed; {sums['events'] / runs:.0f} events and "
-        f"{sums['faults'] / runs:.1f} faults a run, {rate:.1f} runs a second of CPU"
+        f"{sums['faults'] / runs:.1f} faults a run, {sums['counted']} with at least "
+        f"{ENOUGH_EVENTS} and {ENOUGH_FAULTS}; {rate:.1f} runs a second of CPU"
     )
     return 1 if bad else 0
 

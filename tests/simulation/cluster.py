@@ -64,6 +64,10 @@ class Settings:
     """By then everything must be at rest."""
 
 
+SHORT = Settings(singles=5, rivals=3, deletes=3, faults=3, fault_s=4.0)
+"""A third of the work of a whole run: more seeds in the same time."""
+
+
 class Violation(AssertionError):  # noqa: N818
     """An invariant does not hold."""
 

@@ -56,16 +56,21 @@ class VirtualSelector(selectors.BaseSelector):
 class NumberedFuture(asyncio.Future[Any]):
     """Hashed by its number: sets of futures are walked in the same order in each run."""
 
-    number = 0
+    def __init__(self, number: int, *, loop: asyncio.AbstractEventLoop) -> None:
+        self.number = number
+        super().__init__(loop=loop)
 
     def __hash__(self) -> int:
         return self.number
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """The same for tasks."""
+    """The same for tasks. The number comes first: asyncio keeps all tasks in a set from the moment
+    they are made, and with one hash for all of them it would search that set from end to end."""
 
-    number = 0
+    def __init__(self, number: int, work: Any, **options: Any) -> None:
+        self.number = number
+        super().__init__(work, **options)
 
     def __hash__(self) -> int:
         return self.number
@@ -82,14 +87,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def create_future(self) -> NumberedFuture:
         """A future with a number."""
-        future = NumberedFuture(loop=self)
-        future.number = next(self._numbers)
-        return future
+        return NumberedFuture(next(self._numbers), loop=self)
 
     def _make_task(self, loop: Any, work: Any, **options: Any) -> NumberedTask:
-        task = NumberedTask(work, loop=loop, **options)
-        task.number = next(self._numbers)
-        return task
+        return NumberedTask(next(self._numbers), work, loop=loop, **options)
 
     def time(self) -> float:
         """Virtual seconds since the beginning."""
