@@ -45,7 +45,7 @@ golden: install ## check golden cases against the placement code: make golden CA
 differential: install ## fresh worlds, decided by kube-scheduler's code and by ours: PODS=10000 [ARGS="--seed 1 …"]
 	$(BIN)/python -m tests.golden.differential --pods $(or $(PODS),1000) $(ARGS)
 
-simulate: install ## all roles in virtual time with faults: make simulate [RUNS=1000] [SCENARIO=short|gangs|half-jobs|preempting-gangs] [ARGS="--first 0 --story SEED"]
+simulate: install ## all roles in virtual time with faults: make simulate [RUNS=1000] [SCENARIO=short|gangs|half-jobs|preempting-gangs|quota] [ARGS="--first 0 --story SEED"]
 	$(BIN)/python -m tests.simulation --runs $(or $(RUNS),1000) --scenario $(or $(SCENARIO),faults) $(ARGS)
 
 races: install ## the last of everything at four shards, one winner each: ROUNDS=10000 [ARGS="--seed 1"]

@@ -39,6 +39,7 @@ CALLERS = "tests/rpc/test_callers.py"
 GUARD = "tests/telemetry/test_guard.py"
 ACCESS = "tests/ledger/test_access.py"
 LEASE = "tests/kube/test_lease_rules.py"
+QUOTA = "tests/binder/test_quota.py"
 
 MUTANTS = (
     # ------------------------------------------------------------------------------- skip epoch
@@ -310,5 +311,14 @@ MUTANTS = (
         "a ledger in plain text anywhere", "stretto/ledger/access.py",
         'if plain.startswith("redis:") and not self.insecure and not is_local(url):', "if False:",
         (ACCESS,),
+    ),
+    # ------------------------------------------------------------------------------------ quota
+    Mutant(
+        "commit without a look at the quota", "stretto/placement/kernel.py",
+        "if snapshot.quota.on and snapshot.quota.refusal(shape):", "if False:", (QUOTA,),
+    ),
+    Mutant(
+        "what ends goes on counting", "binder/quota.py",
+        "self._accounts.use(counted.queue, counted.amounts, -1)", "pass", (QUOTA,),
     ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from tests.simulation.cluster import SHORT, Simulation, Violation
 from tests.simulation.gangs import HALF_JOBS, GangRaces
 from tests.simulation.preempting_gangs import PreemptingGangs
+from tests.simulation.quota import QuotaRun
 from tests.simulation.starving import BIG_GANG, BIG_POD, Starving
 
 PROGRESS_S = 5.0
@@ -25,6 +26,7 @@ SCENARIOS: dict[str, Callable[[int], Simulation]] = {
     "short": lambda seed: Simulation(seed, SHORT),
     "gangs": GangRaces,
     "preempting-gangs": PreemptingGangs,
+    "quota": QuotaRun,
     "half-jobs": lambda seed: GangRaces(seed, HALF_JOBS),
     "starving-pod": lambda seed: Starving(seed, BIG_POD),
     "starving-gang": lambda seed: Starving(seed, BIG_GANG),

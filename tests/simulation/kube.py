@@ -21,6 +21,7 @@ from stretto.simulator.records import encode
 from stretto.simulator.request import Request
 from tests.simulation.world import Host, World
 
+QUEUES_API = "/apis/scheduling.stretto.io/v1alpha1"
 GROUPS_API = "/apis/scheduling.k8s.io/v1beta1"
 TIMEOUT_S = 2.0
 LATE_S = 8.0
@@ -38,6 +39,8 @@ class KubeNetwork:
         """How often a request or its answer is lost, or the request arrives late."""
         self.stalled_until = 0.0
         """Watches tell nothing before this."""
+        self.queues = False
+        """The API of queues is served."""
         self.cut: Callable[[], None] = lambda: None
         self._streams: dict[_Stream, None] = {}
 
@@ -157,6 +160,8 @@ class Transport:
     def _carry_out(self, request: Request) -> Response:
         if request.path == GROUPS_API:
             return Response(200, encode({"resources": [{"name": "podgroups"}]}))
+        if request.path == QUEUES_API and self._network.queues:
+            return Response(200, encode({"resources": [{"name": "queues"}]}))
         answer = self._network.api.handle(request)
         return Response(answer.status, answer.body)
 

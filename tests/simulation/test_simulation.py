@@ -11,6 +11,7 @@ from tests.simulation.apart import Apart
 from tests.simulation.cluster import PODS, Judge, Settings, Simulation, Violation
 from tests.simulation.gangs import FOUR_GANGS, HALF_JOBS, GangRaces
 from tests.simulation.preempting_gangs import PreemptingGangs
+from tests.simulation.quota import LIMIT, QuotaRun
 
 SEEDS = 24
 pytestmark = pytest.mark.timeout(180)
@@ -37,6 +38,13 @@ def test_pods_of_higher_priority_get_their_room_whatever_fails(seed: int) -> Non
     run.run()
     names = {pod["metadata"]["name"] for pod in run._pods()}
     assert {"u0", "u1", "u2", "u3"} <= names, "nobody makes them leave"
+
+
+@pytest.mark.parametrize("seed", range(200, 205))
+def test_a_quota_is_never_overspent_whatever_fails(seed: int) -> None:
+    run = QuotaRun(seed)
+    run.run()
+    assert run.peak == LIMIT, "the quota is used up"
 
 
 def test_the_same_seed_is_the_same_run() -> None:
