@@ -94,12 +94,8 @@ class Stakes:
         rivals = [k for k, s in self._stakes.items() if s.row.pool == pool and s.row.seats]
         ahead = [k for k in rivals if self._stakes[k].row.priority >= shapes[0].priority]
         waits = any(member.uid in self._cluster.nominated for member in unit.members)
-        if (
-            waits
-            or len(names) < len(nodes)
-            or ahead
-            or not self._within_share(shapes[0], names, rivals)
-        ):
+        known = len(names) == len(nodes)
+        if waits or ahead or not known or not self._within_share(shapes[0], names, rivals):
             self.counts["refused"] += 1
             return False
         for rival in rivals:

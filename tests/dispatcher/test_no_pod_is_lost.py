@@ -9,6 +9,7 @@ invariant is checked; at the end the faults stop, and every pod that fits must b
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -26,6 +27,8 @@ from stretto.model.unit import Attempt, Cause, Outcome, OutcomeKind, PodUid, Uni
 from stretto.placement.events import ANYTHING, NODE, Action, ClusterEvent
 from stretto.snapshot.delta import NodeRow
 from tests.dispatcher.brain import BINDER, POD_REMOVED, Brain, shape
+
+pytestmark = pytest.mark.timeout(180)
 
 NODE_ROW = NodeRow(name="n", uid="n", allocatable=(("cpu", 1), ("pods", 9)))
 EVENTS = [

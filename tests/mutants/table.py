@@ -38,6 +38,8 @@ EVICTOR = "tests/binder/test_evictor.py"
 CALLERS = "tests/rpc/test_callers.py"
 GUARD = "tests/telemetry/test_guard.py"
 ACCESS = "tests/ledger/test_access.py"
+STAKES = "tests/binder/test_stakes.py"
+LADDER = "tests/dispatcher/test_ladder.py"
 LEASE = "tests/kube/test_lease_rules.py"
 QUOTA = "tests/binder/test_quota.py"
 
@@ -320,5 +322,40 @@ MUTANTS = (
     Mutant(
         "what ends goes on counting", "binder/quota.py",
         "self._accounts.use(counted.queue, counted.amounts, -1)", "pass", (QUOTA,),
+    ),
+    # ----------------------------------------------------------------------------------- stakes
+    Mutant(
+        "keep a stake's room from its own unit", "binder/commit.py",
+        "with stakes.lifted(stake_key(incoming.proposal.unit.unit_id, incoming.shapes[0])):",
+        'with stakes.lifted(""):', (STAKES,),
+    ),
+    Mutant(
+        "a stake outlives its unit", "binder/commit.py",
+        "tentative.charges)\n        self.stakes.used(incoming)", "tentative.charges)", (STAKES,),
+    ),
+    Mutant(
+        "two stakes a pool", "binder/stakes.py", "if waits or ahead or not known",
+        "if waits or not known", (STAKES,),
+    ),
+    Mutant(
+        "a stake on the whole pool", "binder/stakes.py",
+        "if len(wanted) > max(1, int(pool * SHARE)):", "if len(wanted) > pool:", (STAKES,),
+    ),
+    Mutant(
+        "stakes never expire", "binder/stakes.py",
+        "if now - stake.grown_s >= EXPIRE_S:", "if False:", (STAKES,),
+    ),
+    Mutant(
+        "lend a stake's room for ever", "binder/stakes.py",
+        "now - stake.born_s >= MATURE_S", "now < stake.born_s", (STAKES,),
+    ),
+    Mutant(
+        "ask for a stake for what fits no empty node", "dispatcher/ladder.py",
+        "return any(each.nodes > each.unresolvable", "return any(each.nodes", (LADDER,),
+    ),
+    Mutant(
+        "lose where it was lost before", "dispatcher/ladder.py",
+        "others = [name for name in names if name != record.sent_to]", "others = [record.sent_to]",
+        (LADDER,),
     ),
 )  # fmt: skip
