@@ -15,6 +15,9 @@ from stretto.simulator.amounts import Amounts, amounts, met_by_devices, pod_amou
 
 KUBELET_SAYS_FULL = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 """Reasons of Failed pods that a correct scheduler does not cause."""
+NAME_LEASES = "stretto-serves-"
+"""Their holder is a deployment, of which several processes hold and renew them, each with what it
+was granted: they lead nobody, guard no effect, and have no epoch that counts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ class ApiRules:
         )  # fmt: skip
 
     def _lease_changed(self, change: Change) -> None:
+        if change.name.startswith(NAME_LEASES):
+            return
         known = self._lease.pop(change.uid, None)
         if change.gone:
             return

@@ -81,11 +81,11 @@ class Story:
     def deleted(self, name: str) -> None:
         self.saw("pods", self.pods.pop(name), type_="DELETED")
 
-    def lease(self, holder: str, epoch: int) -> None:
+    def lease(self, holder: str, epoch: int, *, name: str = "stretto-binder") -> None:
         lease = {
             "metadata": {
-                "name": "stretto-binder",
-                "uid": "u-lease",
+                "name": name,
+                "uid": f"u-{name}",
                 "annotations": {"stretto.io/epoch": str(epoch)},
             },
             "spec": {"holderIdentity": holder},

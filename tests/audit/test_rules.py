@@ -350,3 +350,12 @@ def test_an_emptied_ledger_begins_anew() -> None:
             command("HSET", key("bound"), f"u-{name}", story.record(name, node, state=3)),
         )
     assert story.broken() == {}
+
+
+def test_processes_of_one_deployment_share_the_lease_of_its_name() -> None:
+    story = good()
+    for epoch in (0, 39, 35, 39):
+        story.lease("kube-system/stretto-dispatcher", epoch, name="stretto-serves-stretto")
+    findings = story.check()
+    assert not findings.violations
+    assert findings.verdict == "held"
