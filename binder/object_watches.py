@@ -20,6 +20,7 @@ from stretto.model.errors import OperatorError
 
 logger = logging.getLogger(__name__)
 
+ASK_AGAIN_S = 1.0
 LOOK_AGAIN_S = 30.0
 """Pause before an API that was not served is looked for again."""
 
@@ -84,20 +85,26 @@ class ObjectWatch:
             self._changed()
 
     async def _until_served(self) -> None:
-        while not await self._served():
+        while not (served := await self._served()):
+            if served is None:  # what is not known is not absent: nothing opens without it
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
             self._first_done()
             await asyncio.sleep(LOOK_AGAIN_S)
         self._cluster.api_served(self.kind.api)
         logger.info("%s serves %s", self._client.url, self.kind.path)
 
-    async def _served(self) -> bool:
+    async def _served(self) -> bool | None:
+        """Whether the API is served; None: the server has not said."""
         try:
             answer = await self._client.get(self.kind.root)
             found = msgspec.json.decode(answer.body, type=_Resources) if answer.ok else None
         except (KubeError, msgspec.DecodeError) as error:
             logger.warning("looking for %s: %s", self.kind.path, error)
-            return False
-        return found is not None and any(r.name == self.kind.resource for r in found.resources)
+            return None
+        if found is None:
+            return False if answer.status in (403, 404) else None
+        return any(r.name == self.kind.resource for r in found.resources)
 
     def _first_done(self) -> None:
         if self._synced is not None:
