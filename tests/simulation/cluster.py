@@ -160,8 +160,10 @@ class Simulation:
             for host in self.hosts.values():
                 host.kill()
                 self.rpc.cut(host)
-            tasks = [task for host in self.hosts.values() for task in host.tasks]
-            await asyncio.gather(*tasks, return_exceptions=True)
+            left = asyncio.all_tasks() - {asyncio.current_task()}  # also what dead hosts started
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     # ---------------------------------------------------------------------------------- the cluster
     def _create_cluster(self) -> None:
