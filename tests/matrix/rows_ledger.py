@@ -53,8 +53,8 @@ async def power_lost(field: Field) -> None:
         open_file.truncate(size - cut)
     field.saw("bytes lost", cut)
     await server.start()
-    # Whether a numbered call finds it (a gap) or the audit's reading comes first (drift), the ledger
-    # is written anew before anything more is granted.
+    # Whether a numbered call finds it (a gap) or the audit's reading comes first (drift), the
+    # ledger is written anew before anything more is granted.
     await field.load.finish()
 
 
