@@ -1,0 +1,59 @@
+"""Whether an optional API is served: only a clear answer counts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+import binder.object_watches
+from binder.cluster import Cluster
+from binder.kinds import KINDS
+from binder.object_watches import ObjectWatch
+from stretto.quota.rows import QUEUE
+from tests.kube.api_server import Handler, answer, client_of, serving, status_body
+
+KIND = next(kind for kind in KINDS if kind.kind == QUEUE)
+UNCLEAR = (
+    answer(503, status_body(503, "try again")),
+    answer(429, status_body(429, "too many")),
+    answer(200, b"no JSON"),
+)
+SERVED = answer(200, {"resources": [{"name": "queues"}]})
+ABSENT = (answer(404, status_body(404)), answer(200, {"resources": [{"name": "others"}]}))
+EMPTY = answer(200, {"metadata": {"resourceVersion": "1"}, "items": []})
+
+
+async def asked_at_start(*script: Handler) -> tuple[int, bool]:
+    """(requests until the watch counts as synced, whether quota is on then)."""
+    cluster, synced = Cluster(epoch=1), asyncio.Event()
+    async with serving(*script) as server, client_of(server) as client:
+        watch = ObjectWatch(
+            KIND, client=client, cluster=cluster, changed=lambda: None, synced=synced.set
+        )
+        task = asyncio.create_task(watch.run())
+        async with asyncio.timeout(20):
+            await synced.wait()
+        seen = len(server.requests), cluster.quota.on
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return seen
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binder.object_watches, "ASK_AGAIN_S", 0.01)
+
+
+async def test_an_error_at_start_does_not_switch_quota_off() -> None:
+    requests, on = await asked_at_start(*UNCLEAR, SERVED, EMPTY)
+    assert on
+    assert requests >= len(UNCLEAR) + 2
+
+
+@pytest.mark.parametrize("absent", ABSENT)
+async def test_what_is_not_served_is_synced_at_once(absent: Handler) -> None:
+    requests, on = await asked_at_start(UNCLEAR[0], absent, EMPTY)
+    assert (requests, on) == (2, False)
