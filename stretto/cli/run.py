@@ -274,8 +274,7 @@ async def run_all(settings: RunSettings, *, stop: asyncio.Event) -> int:
         supervisor = Supervisor(roles_of(settings, redis_url=url, ports=Ports()))
         supervisor.roles["binder"].excuse = excuse
         try:
-            await supervisor.start()
-            await wait_ready_or(stop, supervisor=supervisor)
+            await start_or(stop, supervisor=supervisor)
             if settings.log_ready and not stop.is_set():
                 sys.stderr.write(
                     f"stretto: ready after {own_age_s():.1f} s; scheduling pods with "
@@ -301,9 +300,14 @@ async def stopped_or_failed(stop: asyncio.Event, *, supervisor: Supervisor) -> N
         raise supervisor.failed.result()
 
 
-async def wait_ready_or(stop: asyncio.Event, *, supervisor: Supervisor) -> None:
-    """Wait until all roles are ready, or until asked to stop."""
-    ready = asyncio.ensure_future(supervisor.wait_ready(timeout_s=READY_TIMEOUT_S))
+async def start_or(stop: asyncio.Event, *, supervisor: Supervisor) -> None:
+    """Start all roles and wait until they are ready, or until asked to stop."""
+
+    async def start() -> None:
+        await supervisor.start()
+        await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
+
+    ready = asyncio.ensure_future(start())
     stopped = asyncio.ensure_future(stop.wait())
     await asyncio.wait([ready, stopped], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -311,6 +315,7 @@ async def wait_ready_or(stop: asyncio.Event, *, supervisor: Supervisor) -> None:
         ready.result()
     else:
         ready.cancel()
+        await asyncio.wait([ready])
 
 
 def run_command(settings: RunSettings) -> int:

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 PORTS = (10_240, 32_768)
 """Linux gives outgoing connections ports from 32768 on."""
+HEARD_S = 2.0
+"""From the death of a role until we know."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -142,11 +144,14 @@ class Supervisor:
         """Start the named roles (all when none is named) and keep them running.
 
         Raises:
-            OSError: the first process of a role, or its log, cannot be had.
+            RoleError: the first process of a role, or its log, cannot be had.
         """
         for name in names or tuple(self.roles):
             role = self.roles[name]
-            await self._spawn(role)
+            try:
+                await self._spawn(role)
+            except OSError as error:
+                raise RoleError(f"{name} could not be started: {error}") from error
             self._keepers[name] = asyncio.create_task(self._keep(role), name=f"keep {name}")
 
     async def _spawn(self, role: Role) -> None:
@@ -229,13 +234,16 @@ class Supervisor:
             _, late = await asyncio.wait(waits, timeout=self.stop_grace_s)
             for process in running if late else []:
                 process.kill()
-            await asyncio.wait(waits)
+            # What is killed is gone; only a fork server that hangs keeps us from hearing of it.
+            await asyncio.wait(waits, timeout=HEARD_S)
         keepers = [self._keepers[role.name] for role in roles if role.name in self._keepers]
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
         if not names:
             await self.forks.close()
+        for wait in waits:
+            wait.cancel()
 
 
 def is_stopping(role: Role) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pathlib
+import signal
+from typing import NoReturn
 
 import pytest
 
+from stretto.cli import forks
 from stretto.cli.supervisor import Role, RoleError, Supervisor, answers, free_port
 from tests.e2e.stack import until
 
@@ -77,3 +81,39 @@ def test_free_ports_differ_and_are_none_that_an_outgoing_connection_gets() -> No
     ports = [free_port() for _ in range(50)]
     assert len(set(ports)) == 50
     assert all(10_240 <= port < 32_768 for port in ports)
+
+
+async def test_a_first_process_that_cannot_be_had_is_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor([simulator(tmp_path, free_port())])
+
+    async def refused(*_: object, **__: object) -> NoReturn:
+        raise OSError("the fork server has ended")
+
+    monkeypatch.setattr(supervisor.forks, "start", refused)
+    with pytest.raises(
+        RoleError, match="simulator could not be started: the fork server has ended"
+    ):
+        await supervisor.start()
+    await supervisor.stop()
+
+
+async def test_a_fork_server_that_hangs_keeps_nobody_from_stopping(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forks, "END_S", 0.2)
+    role = simulator(tmp_path, free_port())
+    supervisor = Supervisor([role], stop_grace_s=2)
+    await supervisor.start()
+    try:
+        await supervisor.wait_ready(timeout_s=20)
+        server = supervisor.forks.server_pid
+        assert server is not None
+        os.kill(server, signal.SIGSTOP)
+    finally:
+        async with asyncio.timeout(30):
+            await supervisor.stop()
+    assert not await answers(role.ready_url)
+    with pytest.raises(ProcessLookupError):
+        os.kill(server, 0)
