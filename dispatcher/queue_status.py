@@ -22,7 +22,8 @@ from stretto.quota.status import QueueStatus, status_in, status_of
 LOOK_EVERY_S = 1.0
 WRITE_EVERY_S = 5.0
 """At most so often for one queue."""
-IN_FLIGHT = 2
+IN_FLIGHT = 20
+"""Statuses that are being written; with one look a second, so many a second at most."""
 PAUSE_S = 30.0
 """After a write that failed."""
 
@@ -59,7 +60,8 @@ class StatusLane:
         orders: list[StatusOrder] = []
         view = self._gate.view
         tree = view.tree
-        for node in tree:
+        # Who was written longest ago comes first: else a few busy queues would have all the turns.
+        for node in sorted(tree, key=lambda each: self._not_before.get(each.name, 0.0)):
             row, name = view.row(node.name), node.name
             if len(self._in_flight) >= IN_FLIGHT:
                 break

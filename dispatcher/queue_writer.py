@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from dispatcher.core import Core
-from dispatcher.queue_status import IN_FLIGHT, StatusOrder
+from dispatcher.queue_status import StatusOrder
 from dispatcher.writer import api_time
 from stretto.kube.client import MERGE, KubeClient, path_part
 from stretto.kube.errors import KubeError
@@ -16,6 +16,9 @@ from stretto.quota.rows import QUOTA_API
 from stretto.quota.status import patch_of
 
 log = logging.getLogger(__name__)
+
+WRITERS = 2
+"""Patches at a time."""
 
 
 class QueueWriter:
@@ -37,7 +40,7 @@ class QueueWriter:
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(IN_FLIGHT):
+            for _ in range(WRITERS):
                 group.create_task(self._work())
 
     async def _work(self) -> None:

@@ -10,6 +10,7 @@ from hypothesis.stateful import invariant
 from dispatcher.cluster_events import EventSource
 from dispatcher.patching import PatchResult
 from dispatcher.pods import Place, State
+from dispatcher.queue_status import IN_FLIGHT, WRITE_EVERY_S
 from dispatcher.quota import WAITS_FOR_QUOTA
 from stretto.model.shape import QUEUE_LABEL
 from stretto.model.unit import OutcomeKind, Version
@@ -217,6 +218,21 @@ def test_a_status_is_written_when_it_changes_and_not_again() -> None:
     status = body["status"]
     assert isinstance(status, dict)
     assert status["used"] == {"cpu": None, "pods": None}, "what is used no more is taken out"
+
+
+def test_busy_queues_leave_the_others_their_turn() -> None:
+    count = 3 * IN_FLIGHT * int(WRITE_EVERY_S)
+    names = [f"q{number:04}" for number in range(count)]
+    cluster = Cluster(**{name: QueueRow(uid=name) for name in names})
+    brain, written = cluster.brain, set[str]()
+    for turn in range(1, 4 * int(WRITE_EVERY_S)):
+        held = encode_quota(UsageRow(used=limit(turn)))
+        cluster.step(*(ObjectRow(USAGE, name, payload=held) for name in names))
+        brain.now += 1
+        for order in brain.machine.queue_patches(brain.now):
+            written.add(order.name)
+            brain.machine.queue_status.reply(order.name, written=True, now=brain.now)
+    assert written == set(names)
 
 
 def test_a_dispatcher_that_starts_does_not_repeat_what_a_queue_says() -> None:
