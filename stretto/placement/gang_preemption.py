@@ -143,26 +143,24 @@ class GangPreemption:
         self._let_go(Counter())  # members that are supposed away are found nowhere
         lots = self._found.lots(seats.rows if seats.local else None, level=level)
         lots.sort(key=lambda lot: lot.importance)
-        self._let_go(Counter((p.row, p.record.shape_id) for p in pods_of(lots)))
-        if not seats.hold():
-            return GangDecision(GANG_UNSCHEDULABLE)
-        violating = violations(pods_of(lots), self._ground.budgets)
-        order = sorted(lots, key=lambda lot: lot.uids.isdisjoint(violating))
-        victims = sorted(self._stay(order, seats), key=lambda lot: lot.importance)
+        away = list(lots)
+        try:
+            for lot in lots:
+                lot.suppose(self._snapshot, -1)
+            if not seats.hold():
+                return GangDecision(GANG_UNSCHEDULABLE)
+            violating = violations(pods_of(lots), self._ground.budgets)
+            order = sorted(lots, key=lambda lot: lot.uids.isdisjoint(violating))
+            away = let_back(order, seats)
+        finally:
+            for lot in away:
+                lot.suppose(self._snapshot, 1)
+        victims = sorted(away, key=lambda lot: lot.importance)
         if self._ground.strict and protected(victims, self._ground.budgets):
             return GangDecision(GUARDED)
         uids = tuple(pod.record.uid for pod in pods_of(victims))
         text = f"found a placement for podgroup, preempting {len(uids)} victims"
         return GangDecision(text, tuple(rows), uids, clears=False)
-
-    def _stay(self, order: Sequence[Lot], seats: Seats) -> list[Lot]:
-        """Those that cannot come back; all of them are supposed away before and after."""
-        victims = let_back(order, seats)
-        stayed = {id(lot) for lot in victims}
-        for lot in order:
-            if id(lot) not in stayed:
-                lot.suppose(self._snapshot, -1)
-        return victims
 
 
 class _Lower:

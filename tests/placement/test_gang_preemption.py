@@ -15,7 +15,8 @@ from stretto.model.shape import PodTerm, Requirement, Shape
 from stretto.placement.gang import GangPlacer
 from stretto.placement.gang_preemption import GUARDED, NOBODY_LOWER, ONGOING, GangDecision
 from stretto.placement.preemption import NEVER
-from stretto.snapshot.delta import ObjectRow
+from stretto.quota.rows import QUEUE, QUOTA_API, USAGE, QueueRow, UsageRow, encode_quota
+from stretto.snapshot.delta import API_SERVED, ObjectRow
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 from tests.placement.test_preemption import World, pod
 
@@ -129,6 +130,24 @@ def test_a_group_with_one_pod_under_a_spent_budget_violates_it_as_a_whole() -> N
 
 
 # -------------------------------------------------------------------------- gangs that preempt
+
+
+def test_who_may_come_back_is_counted_once_in_its_queue() -> None:
+    """The queue has room for the gang beside all that run, so two of them stay."""
+    world = GangWorld(nodes=2, cpu=1000)
+    limit = (("pods", 6),)
+    world.delta.objects += [
+        ObjectRow(API_SERVED, QUOTA_API),
+        ObjectRow(QUEUE, "q", payload=encode_quota(QueueRow(limit=limit))),
+        ObjectRow(USAGE, "q", payload=encode_quota(UsageRow(used=(("pods", 4),)))),
+    ]
+    for n in range(4):
+        world.bind(f"p{n}", pod(500, queue="q"), n // 2)
+    world.flush()
+    before = dict(world.snapshot.quota.accounts.by_name["q"].used)
+    found = world.decide(gang(2, 500, queue="q"))
+    assert len(found.victims) == 2
+    assert world.snapshot.quota.accounts.by_name["q"].used == before
 
 
 def test_nobody_leaves_for_a_gang_that_would_not_fit_then_either() -> None:
