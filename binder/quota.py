@@ -22,6 +22,9 @@ from stretto.quota.rows import Amounts, QueueRow, UsageRow, asked
 from stretto.quota.tree import QueueNode, Tree
 from stretto.quota.view import flags_for
 
+AGES_SLACK = 64
+"""Pods that went before they came of age and are still in the heap, beside as many as there are."""
+
 
 class Placed(NamedTuple):
     """What the book must know of a pod that is on a node."""
@@ -31,6 +34,10 @@ class Placed(NamedTuple):
     """status.startTime in seconds since 1970; 0: not known."""
     leaving: bool
     """It has been asked to go."""
+
+
+Likes = tuple[str, int, Amounts]
+"""(queue, level, amounts)."""
 
 
 @dataclass(slots=True)
@@ -57,6 +64,11 @@ class Counted:
         """What the log says of it."""
         return flags_for(self.level, aged=self.reclaimable)
 
+    @property
+    def likes(self) -> Likes:
+        """What it has in common with pods that a guarantee covers as it does this one."""
+        return self.queue.name, self.level, self.amounts
+
 
 class QuotaBook:
     """See the module docstring. ``placed`` tells of a pod, or that it is on no node; ``all_pods``
@@ -75,6 +87,10 @@ class QuotaBook:
         self._accounts = Accounts()
         self._pods: dict[str, Counted] = {}
         self._touched: dict[str, None] = {}
+        self._hopes: dict[Likes, dict[str, Counted]] = {}
+        """Pods that a better level may yet cover, by uid, those of one kind together."""
+        self._moved: dict[str, None] = {}
+        """Queues whose sums are not those that were told."""
         self._freed: set[str] = set()
         """Roots under which something that was guaranteed has ended."""
         self._told: dict[str, UsageRow] = {}
@@ -162,7 +178,8 @@ class QuotaBook:
         self._tree = Tree(self._rows, self._namespaces)
         self._accounts = Accounts()
         old, self._pods = self._pods, {}
-        self._ages, self._freed = [], set()
+        self._ages, self._freed, self._hopes = [], set(), {}
+        self._moved = dict.fromkeys([*self._tree.nodes, *self._told])
         names = list(self._all_pods())
         first = {uid: counted.order for uid, counted in old.items()}
         placed = {uid: self._placed(uid) for uid in names}
@@ -203,12 +220,23 @@ class QuotaBook:
         self._pods[uid] = counted
         self._accounts.use(queue, amounts)
         self._accounts.hold(queue, counted.level, amounts)
+        self._hope(counted)
+        self._move(queue)
         self._left(counted, leaving=placed.leaving)
         due = counted.since_s + queue.row.min_runtime_s
         if due <= self._now_s:
             self._mark(counted, aged=True)
         else:
             heapq.heappush(self._ages, (due, uid))
+            if len(self._ages) > 2 * len(self._pods) + AGES_SLACK:
+                self._ages = sorted({each for each in self._ages if self._awaited(*each)})
+
+    def _awaited(self, due: int, uid: str) -> bool:
+        """Whether a pod comes of age then; it may be gone, or have come of age."""
+        counted = self._pods.get(uid)
+        if counted is None or counted.aged:
+            return False
+        return counted.since_s + counted.queue.row.min_runtime_s == due
 
     def _go(self, counted: Counted) -> None:
         self._left(counted, leaving=False)
@@ -217,11 +245,32 @@ class QuotaBook:
         self._accounts.hold(counted.queue, counted.level, counted.amounts, -1)
         if counted.level != NO_LEVEL:
             self._freed.add(counted.queue.root.name)
+        self._hope(counted, lost=True)
+        self._move(counted.queue)
         del self._pods[counted.uid]
+
+    def _hope(self, counted: Counted, *, lost: bool = False) -> None:
+        """A guarantee may cover it at a better level; ``lost``: no longer, or not as it is."""
+        if counted.level == counted.queue.depth:
+            return
+        likes = counted.likes
+        there = self._hopes.setdefault(likes, {})
+        if lost:
+            del there[counted.uid]
+        else:
+            there[counted.uid] = counted
+        if not there:
+            del self._hopes[likes]
+
+    def _move(self, queue: QueueNode) -> None:
+        """The sums of a queue, and of all above it, change."""
+        for each in queue.path:
+            self._moved[each.name] = None
 
     def _left(self, counted: Counted, *, leaving: bool) -> None:
         if counted.leaving != leaving:
             counted.leaving = leaving
+            self._move(counted.queue)
             self._accounts.leave(counted.queue, counted.amounts, 1 if leaving else -1)
 
     def _mark(self, counted: Counted, *, aged: bool, level: int | None = None) -> None:
@@ -231,6 +280,7 @@ class QuotaBook:
         if level is not None:
             counted.level = level
         if counted.reclaimable != before:
+            self._move(counted.queue)
             for each in counted.queue.path:
                 self._accounts.of(each).aged += 1 if counted.reclaimable else -1
 
@@ -239,54 +289,76 @@ class QuotaBook:
         found = []
         while self._ages and self._ages[0][0] <= self._now_s:
             due, uid = heapq.heappop(self._ages)
-            counted = self._pods.get(uid)
-            if counted is None or counted.aged:
-                continue
-            if counted.since_s + counted.queue.row.min_runtime_s == due:
+            if self._awaited(due, uid):
+                counted = self._pods[uid]
                 self._mark(counted, aged=True)
                 found.append(counted)
         return found
 
     def _raised(self) -> list[Counted]:
-        """Pods that a guarantee has room for now; the oldest first, as when they came."""
+        """Pods that a guarantee has room for now; the oldest first, as when they came.
+
+        Pods of one kind are alike to every guarantee, so the first that none has room for speaks
+        for those behind it: what is looked at are kinds and who is raised, not every pod.
+        """
         freed, self._freed = self._freed, set()
-        if not freed:
-            return []
-        found = []
-        hopeless: set[tuple[str, int, Amounts]] = set()
-        for counted in self._pods.values():
-            queue, level = counted.queue, counted.level
-            key = queue.name, level, counted.amounts
-            if queue.root.name not in freed or level == queue.depth or key in hopeless:
-                continue
-            self._accounts.hold(queue, level, counted.amounts, -1)
-            better = self._accounts.level(queue, counted.amounts)
-            if better > level:
-                self._mark(counted, aged=counted.aged, level=better)
-                found.append(counted)
-            else:
-                hopeless.add(key)
-            self._accounts.hold(queue, counted.level, counted.amounts)
-        return found
+        heads = []
+        for there in self._hopes.values() if freed else ():
+            line = iter(there.values())
+            first = next(line)
+            if first.queue.root.name in freed:
+                heads.append((first.order, first, line))
+        heapq.heapify(heads)
+        raised: list[tuple[Counted, int]] = []
+        while heads:
+            _, counted, line = heapq.heappop(heads)
+            better = self._better(counted)
+            if better > counted.level:
+                raised.append((counted, better))
+                following = next(line, None)
+                if following is not None:
+                    heapq.heappush(heads, (following.order, following, line))
+        for counted, level in raised:
+            self._hope(counted, lost=True)
+            self._mark(counted, aged=counted.aged, level=level)
+            self._hope(counted)
+            self._move(counted.queue)
+        for likes in {c.likes for c, _ in raised} & self._hopes.keys():
+            there = self._hopes[likes]
+            self._hopes[likes] = {c.uid: c for c in sorted(there.values(), key=_order)}
+        return [counted for counted, _ in raised]
+
+    def _better(self, counted: Counted) -> int:
+        """The level that a pod could have now; if it is better, it is held there."""
+        queue, amounts = counted.queue, counted.amounts
+        self._accounts.hold(queue, counted.level, amounts, -1)
+        better = self._accounts.level(queue, amounts)
+        self._accounts.hold(queue, max(better, counted.level), amounts)
+        return better
 
     def _changed_rows(self) -> list[tuple[str, UsageRow | None]]:
         assert self._tree is not None
         changed: list[tuple[str, UsageRow | None]] = []
-        for node in self._tree:
-            account = self._accounts.of(node)
-            row = UsageRow(
-                tuple(sorted(account.used.items())),
-                tuple(sorted(account.held.items())),
-                tuple(sorted(account.leaving.items())),
-                account.aged,
-            )
-            if self._told.get(node.name) != row:
-                self._told[node.name] = row
-                changed.append((node.name, row))
-        for name in self._told.keys() - self._tree.nodes.keys():
-            del self._told[name]
-            changed.append((name, None))
+        moved, self._moved = self._moved, {}
+        for name in moved:
+            node = self._tree.nodes.get(name)
+            row = None if node is None else self._row(node)
+            if self._told.get(name) != row:
+                changed.append((name, row))
+            if row is None:
+                self._told.pop(name, None)
+            else:
+                self._told[name] = row
         return changed
+
+    def _row(self, node: QueueNode) -> UsageRow:
+        account = self._accounts.of(node)
+        return UsageRow(
+            tuple(sorted(account.used.items())),
+            tuple(sorted(account.held.items())),
+            tuple(sorted(account.leaving.items())),
+            account.aged,
+        )
 
     def validate(self) -> None:
         """Assert that the sums are those of the pods."""
@@ -301,3 +373,16 @@ class QuotaBook:
         for node in self._tree:
             assert self._accounts.of(node).used == sums.of(node).used, f"{node!r} used"
             assert self._accounts.of(node).held == sums.of(node).held, f"{node!r} held"
+            told = node.name in self._moved or self._told.get(node.name) == self._row(node)
+            assert told, f"{node!r} is told otherwise"
+        hopeful = [c for c in self._pods.values() if c.level != c.queue.depth]
+        assert sum(map(len, self._hopes.values())) == len(hopeful)
+        for counted in hopeful:
+            assert self._hopes[counted.likes][counted.uid] is counted
+        for there in self._hopes.values():
+            orders = [counted.order for counted in there.values()]
+            assert orders == sorted(orders), "they are raised oldest first"
+
+
+def _order(counted: Counted) -> int:
+    return counted.order

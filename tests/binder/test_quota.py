@@ -7,11 +7,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from binder.quota import QuotaBook
+from binder.quota import AGES_SLACK, Placed, QuotaBook
 from stretto.model.shape import QUEUE_LABEL
 from stretto.model.unit import Cause, VerdictKind
-from stretto.quota.accounts import NO_LEVEL
-from stretto.quota.rows import QUEUE, QUOTA_API, QueueRow, encode_quota
+from stretto.quota.accounts import NO_LEVEL, Accounts
+from stretto.quota.rows import QUEUE, QUOTA_API, Amounts, QueueRow, encode_quota
+from stretto.quota.tree import QueueNode
 from stretto.quota.view import AGED, level_of
 from tests.binder.test_any_order import BinderMachine
 from tests.binder.world import World, shape_of
@@ -109,6 +110,51 @@ def test_what_ends_gives_its_quota_back_and_a_failed_bind_too() -> None:
     world.api.delete(gone)
     world.settle_all()
     assert used(world, "a") == 0
+
+
+def book_of(pods: dict[str, Placed], row: QueueRow) -> QuotaBook:
+    """A book of one queue that all pods are in."""
+    book = QuotaBook(placed=pods.get, all_pods=lambda: list(pods))
+    book.served(True)
+    book.namespace("default", "q")
+    book.queue("q", row)
+    book.settle()
+    return book
+
+
+def test_when_something_guaranteed_ends_kinds_are_looked_at_and_not_every_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pods = {f"u{n}": Placed(shape_of(100), n + 1, False) for n in range(300)}
+    book = book_of(pods, QueueRow(guaranteed=cpu(1000)))
+    asked = 0
+    level = Accounts.level
+
+    def counted(self: Accounts, queue: QueueNode, amounts: Amounts) -> int:
+        nonlocal asked
+        asked += 1
+        return level(self, queue, amounts)
+
+    monkeypatch.setattr(Accounts, "level", counted)
+    del pods["u0"]
+    book.touch("u0")
+    _, changed = book.settle()
+    assert changed == ["u10"]
+    assert asked == 2, "the one that is raised, and the one behind it"
+    book.validate()
+
+
+def test_pods_that_go_before_they_are_of_age_leave_nothing_behind() -> None:
+    pods: dict[str, Placed] = {}
+    book = book_of(pods, QueueRow(min_runtime_s=3600))
+    for n in range(10 * AGES_SLACK):
+        pods[f"u{n}"] = Placed(shape_of(100), 0, False)
+        book.touch(f"u{n}")
+        book.settle()
+        del pods[f"u{n}"]
+        book.touch(f"u{n}")
+        book.settle()
+    assert len(book._ages) <= AGES_SLACK + 3
 
 
 def test_pods_that_were_bound_before_there_were_queues_count_oldest_first() -> None:
