@@ -6,8 +6,8 @@ Otherwise lots come back, those first whose budget would be violated, the most i
 long as every member still fits where it was placed. What cannot come back is a victim, whole.
 
 Naively the gang is placed on the empty cluster, so that it may take the places of important lots
-where unimportant ones would do. As the KEP has it, the least *level* is sought first, by halves: a
-level is (guarded by an exhausted budget, priority, of a group), and no lot above it goes. So a gang
+where unimportant ones would do. As the KEP has it, the least *tier* is sought first, by halves: a
+tier is (guarded by an exhausted budget, priority, of a group), and no lot above it goes. So a gang
 breaks another only if pods of no group do not suffice.
 
 Lots are many and gangs are few: what is supposed away is counted per node and shape, and only the
@@ -41,7 +41,7 @@ GUARDED = "the pods that would have to leave are protected by disruption budgets
 Place = Callable[[], Sequence[int]]
 """Rows for all members as things are, none of them counted afterwards; empty: they do not fit."""
 Seated = Callable[[Sequence[int]], Seats]
-Level = tuple[bool, int, bool]
+Tier = tuple[bool, int, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +83,15 @@ class GangPreemption:
             return GangDecision(NEVER)
         if self._ongoing():
             return GangDecision(ONGOING, clears=False, waits=True)
-        levels = self._found.levels
-        if not levels:
+        tiers = self._found.tiers
+        if not tiers:
             return GangDecision(NOBODY_LOWER)
         try:
-            rows = self._place_without(len(levels), place)
+            rows = self._place_without(len(tiers), place)
             if not rows:
                 return GangDecision(refused())
-            level, rows = self._least(len(levels), rows, place)
-            return self._fewest(level, seated(rows), rows)
+            tier, rows = self._least(len(tiers), rows, place)
+            return self._fewest(tier, seated(rows), rows)
         finally:
             self._let_go(Counter())
 
@@ -109,21 +109,21 @@ class GangPreemption:
         unit = self._shapes[0]
         return any(self._preemption.terminating(row, unit=unit) for row in rows if row is not None)
 
-    def _least(self, level: int, rows: Sequence[int], place: Place) -> tuple[int, Sequence[int]]:
-        """The least level (as a number of levels) at which the gang fits, and where; it does at
-        ``level``, on ``rows``."""
+    def _least(self, tier: int, rows: Sequence[int], place: Place) -> tuple[int, Sequence[int]]:
+        """The least tier (as a number of tiers) at which the gang fits, and where; it does at
+        ``tier``, on ``rows``."""
         low = 0
-        while level - low > 1:
-            middle = (low + level) // 2
+        while tier - low > 1:
+            middle = (low + tier) // 2
             found = self._place_without(middle, place)
             if found:
-                level, rows = middle, found
+                tier, rows = middle, found
             else:
                 low = middle
-        return level, rows
+        return tier, rows
 
-    def _place_without(self, level: int, place: Place) -> Sequence[int]:
-        self._let_go(self._found.up_to(level))
+    def _place_without(self, tier: int, place: Place) -> Sequence[int]:
+        self._let_go(self._found.up_to(tier))
         return place()
 
     def _let_go(self, wanted: Counter[tuple[int, int]]) -> None:
@@ -138,10 +138,10 @@ class GangPreemption:
                 self._snapshot.suppose(self._snapshot.shape(number), row, by, noted=True)
         self._away = wanted
 
-    def _fewest(self, level: int, seats: Seats, rows: Sequence[int]) -> GangDecision:
-        """Who of the lots up to a level cannot come back."""
+    def _fewest(self, tier: int, seats: Seats, rows: Sequence[int]) -> GangDecision:
+        """Who of the lots up to a tier cannot come back."""
         self._let_go(Counter())  # members that are supposed away are found nowhere
-        lots = self._found.lots(seats.rows if seats.local else None, level=level)
+        lots = self._found.lots(seats.rows if seats.local else None, tier=tier)
         lots.sort(key=lambda lot: lot.importance)
         away = list(lots)
         try:
@@ -164,7 +164,7 @@ class GangPreemption:
 
 
 class _Lower:
-    """The pods that may have to leave in the whole cluster, by level."""
+    """The pods that may have to leave in the whole cluster, by tier."""
 
     def __init__(self, ground: Ground, *, unit: Shape) -> None:
         self._ground = ground
@@ -176,13 +176,13 @@ class _Lower:
         numbers, which = np.unique(records["shape"], return_inverse=True)
         stays = self._stays(*(records[name].astype(np.int64) for name in ("shape", "flags")))
         movable = set(records["shape"][~stays].tolist())
-        self._level_of = self._levels_of(sorted(movable))
-        self.levels = sorted(set(self._level_of.values()))
-        """Distinct levels, the least first."""
+        self._tier_of = self._tiers_of(sorted(movable))
+        self.tiers = sorted(set(self._tier_of.values()))
+        """Distinct tiers, the least first."""
         ranks = np.array([self._rank(number) for number in numbers.tolist()] or [0], dtype=np.int64)
         self._rows: Int64s = on
         self._numbers: Int64s = records["shape"].astype(np.int64)
-        self._ranks: Int64s = np.where(stays, len(self.levels), ranks[which])
+        self._ranks: Int64s = np.where(stays, len(self.tiers), ranks[which])
 
     def _stays(self, numbers: Int64s, flags: Int64s) -> Bools:
         """bool[pods]: who may not be made to leave; pods of one shape with the same flags are
@@ -199,16 +199,16 @@ class _Lower:
         return np.array(stay, dtype=np.bool_)[which]
 
     def _rank(self, number: int) -> int:
-        level = self._level_of.get(number)
-        return len(self.levels) if level is None else self.levels.index(level)
+        tier = self._tier_of.get(number)
+        return len(self.tiers) if tier is None else self.tiers.index(tier)
 
-    def _levels_of(self, numbers: list[int]) -> dict[int, Level]:
-        """Level by shape number, of those that may go; a group that goes as a whole has one."""
+    def _tiers_of(self, numbers: list[int]) -> dict[int, Tier]:
+        """Tier by shape number, of those that may go; a group that goes as a whole has one."""
         lots, snapshot, strict = self._ground.lots, self._ground.snapshot, self._ground.strict
         guarded = {number for number in numbers if self._guarded(snapshot.shape(number))}
         whole = lots.whole()
         keys = {key for number in guarded if (key := snapshot.group_of(number)) in whole}
-        found: dict[int, Level] = {}
+        found: dict[int, Tier] = {}
         for number in numbers:
             held = number in guarded or snapshot.group_of(number) in keys
             if not (held and strict):
@@ -219,19 +219,19 @@ class _Lower:
         over = [budget for budget in self._ground.budgets if budget.covers(shape)]
         return any(b.allowed <= 0 for b in over) or (self._ground.strict and len(over) > 1)
 
-    def up_to(self, level: int) -> Counter[tuple[int, int]]:
-        """(row, shape number) → pods of the first levels."""
-        chosen: Bools = self._ranks < level
+    def up_to(self, tier: int) -> Counter[tuple[int, int]]:
+        """(row, shape number) → pods of the first tiers."""
+        chosen: Bools = self._ranks < tier
         rows, numbers = self._rows[chosen].tolist(), self._numbers[chosen].tolist()
         return Counter(zip(rows, numbers, strict=True))
 
-    def lots(self, rows: set[int] | None, *, level: int) -> list[Lot]:
-        """The lots of the first levels that have pods on some rows; None: on any."""
-        chosen: Bools = self._ranks < level
+    def lots(self, rows: set[int] | None, *, tier: int) -> list[Lot]:
+        """The lots of the first tiers that have pods on some rows; None: on any."""
+        chosen: Bools = self._ranks < tier
         where = set(self._rows[chosen].tolist())
         found = self._ground.lots.on(where if rows is None else where & rows, unit=self._unit)
-        allowed = set(self.levels[:level])
-        return [lot for lot in found if self._of_levels(lot, allowed)]
+        allowed = set(self.tiers[:tier])
+        return [lot for lot in found if self._of_tiers(lot, allowed)]
 
-    def _of_levels(self, lot: Lot, allowed: set[Level]) -> bool:
-        return all(self._level_of.get(pod.record.shape_id) in allowed for pod in lot.pods)
+    def _of_tiers(self, lot: Lot, allowed: set[Tier]) -> bool:
+        return all(self._tier_of.get(pod.record.shape_id) in allowed for pod in lot.pods)

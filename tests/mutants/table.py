@@ -266,7 +266,7 @@ MUTANTS = (
     ),
     Mutant(
         "take the room of important pods", "stretto/placement/gang_preemption.py",
-        "while level - low > 1:", "while False:", (GANGS_PREEMPT,),
+        "while tier - low > 1:", "while False:", (GANGS_PREEMPT,),
     ),
     Mutant(
         "delete a victim by its name", "binder/evictor.py",
