@@ -41,6 +41,8 @@ SHARE = 0.3
 """Of a pool's nodes that one stake may name; of all nodes that all stakes may."""
 MATURE_S = 30.0
 EXPIRE_S = 120.0
+FORGET_S = 3600.0
+"""How long fruitless nodes are remembered: their unit may be gone, and nobody have told us."""
 PASSED_NODES = 256
 """Names of fruitless nodes that are remembered for a unit."""
 
@@ -136,8 +138,8 @@ class Stakes:
 
     def used(self, incoming: Incoming) -> None:
         """A unit was reserved: its stake ends in the same step."""
-        for uid, shape in zip(incoming.proposal.unit.members, incoming.shapes, strict=True):
-            if self._stakes and self._end(stake_key(uid.uid, shape)):
+        for member, shape in zip(incoming.proposal.unit.members, incoming.shapes, strict=True):
+            if self._stakes and self._end(stake_key(member.uid, shape)):
                 self.counts["used"] += 1
 
     # ----------------------------------------------------------------------------------- the rest
@@ -154,6 +156,8 @@ class Stakes:
                 self._end(key)  # bound by others
                 continue
             if not stake.row.seats:
+                if stake.born_s is not None and now - stake.born_s >= FORGET_S:
+                    self._end(key)
                 continue
             free = self._free(stake.row)
             if stake.born_s is None:
@@ -165,7 +169,7 @@ class Stakes:
                 names = (*stake.row.passed, *(seat.node for seat in stake.row.seats))
                 passed = tuple(dict.fromkeys(names))[-PASSED_NODES:]
                 row = msgspec.structs.replace(stake.row, seats=(), lends=False, passed=passed)
-                self._put(key, Stake(row, stake.members))
+                self._put(key, Stake(row, stake.members, born_s=now))
             elif stake.row.lends and now - stake.born_s >= MATURE_S:
                 stake.row = msgspec.structs.replace(stake.row, lends=False)
                 self._cluster.object_seen(STAKE, key, encode_stake(stake.row))

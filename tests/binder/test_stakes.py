@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from binder.commit import Incoming
-from binder.stakes import EXPIRE_S, MATURE_S
+from binder.stakes import EXPIRE_S, FORGET_S, MATURE_S
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause, Verdict, VerdictKind
 from stretto.placement.kernel import Kernel
@@ -180,6 +180,22 @@ def test_a_fruitless_stake_ends_and_its_nodes_are_remembered():
     row = world.seen(big.uid)
     assert row is not None
     assert row.passed == ("n0",)
+
+
+def test_what_came_to_nothing_is_forgotten_in_the_end():
+    """Its unit may have gone while no dispatcher was there to say so."""
+    world = Staking()
+    big = world.api.create("big", BIG)
+    world.asks(big, nodes=("n0",))
+    world.tick(1.0)
+    world.tick(1.0 + EXPIRE_S)
+    world.tick(EXPIRE_S + FORGET_S)
+    row = world.seen(big.uid)
+    assert row is not None
+    assert not row.seats
+    world.tick(1.0 + EXPIRE_S + FORGET_S)
+    assert world.seen(big.uid) is None
+    world.machine.validate()
 
 
 def test_a_stake_ends_with_its_unit():
