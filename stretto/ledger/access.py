@@ -10,6 +10,7 @@ somebody's laptop, and is taken as it is.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +156,33 @@ class Access:
             if path is not None:
                 readable(path, flag=flag)
                 options[option] = str(path)
+        self._check_pem()
         return options
+
+    def _check_pem(self) -> None:
+        """Each connection reads the files anew and would blame the server for them."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.authority is not None:
+            try:
+                context.load_verify_locations(self.authority)
+            except OSError:
+                raise LedgerRefused(
+                    f"--redis-authority {self.authority}: not a PEM certificate"
+                ) from None
+        if self.certificate is not None:
+            try:
+                context.load_cert_chain(self.certificate, self.key, password=no_password)
+            except (OSError, ValueError):
+                raise LedgerRefused(
+                    f"--redis-certificate {self.certificate} and --redis-key "
+                    f"{self.key or self.certificate}: not a PEM "
+                    "certificate and its key without a password"
+                ) from None
+
+
+def no_password() -> str:
+    """Instead of a question at the terminal."""
+    return ""
 
 
 class Login(CredentialProvider):

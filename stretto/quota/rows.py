@@ -103,9 +103,11 @@ def queue_row_of(queue: Queue) -> QueueRow:
     weight = 1 if spec.weight is None else spec.weight
     if not 1 <= weight <= MAX_WEIGHT:
         problems.append(f"spec.weight: {weight} is not in 1..{MAX_WEIGHT}")
+        weight = 1
     runtime_s = spec.min_runtime_seconds or 0
     if not 0 <= runtime_s <= MAX_RUNTIME_S:
         problems.append(f"spec.minRuntimeSeconds: {runtime_s} is not in 0..{MAX_RUNTIME_S}")
+        runtime_s = 0
     return QueueRow(
         parent=spec.parent or "",
         guaranteed=amounts.get("guaranteed", ()),

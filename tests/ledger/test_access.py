@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import pathlib
 import re
 import ssl
@@ -207,6 +208,21 @@ async def behind_tls(url: str, own: Issued) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "-----BEGIN CERTIFICATE-----\n"])
+@pytest.mark.parametrize("flag", ["authority", "certificate", "key"])
+async def test_a_file_that_is_no_certificate_is_named(
+    tmp_path: pathlib.Path, flag: str, text: str
+) -> None:
+    """Not the server, which nobody has asked."""
+    own = Authority(tmp_path).issue("stretto-binder")
+    own_files = Access(authority=own.authority, certificate=own.certificate, key=own.key)
+    broken = tmp_path / "broken"
+    broken.write_text(text)
+    access = dataclasses.replace(own_files, **{flag: broken})
+    with pytest.raises(LedgerRefused, match=f"--redis-{flag} {broken}.*: not a PEM"):
+        await Ledger.open("rediss://u@127.0.0.1:1", owner="o", access=access)
 
 
 async def test_both_sides_prove_themselves(server_url: str, tmp_path: pathlib.Path) -> None:

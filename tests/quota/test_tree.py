@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stretto.quota.accounts import NO_LEVEL, Accounts, may_leave
-from stretto.quota.rows import Queue, QueueRow, queue_row_of
+from stretto.quota.rows import Queue, QueueRow, decode_queue, encode_quota, queue_row_of
 from stretto.quota.tree import MAX_DEPTH, Tree
 
 
@@ -31,13 +31,16 @@ def test_amounts_are_read_in_the_units_that_pods_are_counted_in() -> None:
         ({"guaranteed": {"cpu": "lots"}}, "spec.guaranteed: cpu: 'lots' is not a quantity"),
         ({"weight": 0}, "spec.weight: 0 is not in 1..1000000"),
         ({"weight": -3}, "spec.weight: -3 is not in"),
+        ({"weight": 1 << 64}, "spec.weight: 18446744073709551616 is not in"),
         ({"minRuntimeSeconds": -1}, "spec.minRuntimeSeconds: -1 is not in"),
+        ({"minRuntimeSeconds": 1 << 64}, "spec.minRuntimeSeconds: 18446744073709551616 is not in"),
     ],
 )
 def test_fields_that_make_no_sense_are_the_queues_problem(
     spec: dict[str, object], problem: str
 ) -> None:
     row = row_of(**spec)
+    assert decode_queue(encode_quota(row)) == row, "it goes through the log"
     assert row.problem.startswith(problem)
     assigned = Tree({"q": row}).assigned("default", "q")
     assert assigned.queue is None
