@@ -167,8 +167,9 @@ class Ledger:
         """``restricted``: our user must have the ledger's rights, and nobody be let in without a
         login."""
         problem = ""
+        limit_s = max(OPEN_TIMEOUT_S, self._timeout_s)
         try:
-            async with asyncio.timeout(max(OPEN_TIMEOUT_S, self._timeout_s)):
+            async with asyncio.timeout(limit_s):
                 if restricted:
                     key = self._keys["meta"].decode()
                     problem = await rights_problem(self._server, key=key)
@@ -187,7 +188,7 @@ class Ledger:
                     "put the user in --redis-url and its password in --redis-password-file"
                 ) from None
             raise LedgerUnavailable(
-                f"{self._silent(error)}; check the address and that the server runs"
+                f"{self._silent(error, limit_s)}; check the address and that the server runs"
             ) from None
         if problem := server_problem(info):
             raise LedgerRefused(f"the server at {self.where} {problem}")
@@ -200,8 +201,8 @@ class Ledger:
                 self.where,
             )
 
-    def _silent(self, error: BaseException) -> str:
-        why = str(error) or "nothing in time"
+    def _silent(self, error: BaseException, limit_s: float = 0.0) -> str:
+        why = str(error) or f"nothing within {limit_s or self._timeout_s:g} s"
         return f"the ledger at {self.where} does not answer ({why})"
 
     def _senseless(self, error: BaseException) -> str:

@@ -147,7 +147,7 @@ async def test_a_ledger_that_says_nothing_is_named(api: Api, tmp_path: Path) -> 
         url = f"redis://127.0.0.1:{port}/0"
         kubeconfig = str(api.plane.kubeconfig)
         end = await ended(tmp_path, "run", "--kubeconfig", kubeconfig, "--redis-url", url)
-        is_one_clear_line(end, url, "nothing within 2 s", "check the address")
+        is_one_clear_line(end, url, "nothing within 5 s", "check the address")
 
 
 async def test_a_malformed_ledger_address_is_named(api: Api, tmp_path: Path) -> None:
