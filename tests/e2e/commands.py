@@ -39,6 +39,17 @@ async def running(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subpro
         await process.communicate()
 
 
+async def ready_line(process: asyncio.subprocess.Process) -> str:
+    """Wait until `stretto run` says that it is ready; the line."""
+    assert process.stdout is not None
+    async with asyncio.timeout(READY_S):
+        line = await process.stdout.readline()
+        while line.endswith(b"trying again\n"):  # a machine so busy that roles say they wait
+            line = await process.stdout.readline()
+    assert line.startswith(b"stretto: ready"), line
+    return line.decode()
+
+
 @dataclasses.dataclass(frozen=True)
 class Ended:
     """How a command ended."""

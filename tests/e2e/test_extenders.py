@@ -3,14 +3,13 @@ hangs; pods that nobody is asked about go on."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.api import PODS, Api, node_of, scheduled_condition
-from tests.e2e.commands import READY_S, running
+from tests.e2e.commands import ready_line, running
 from tests.e2e.stack import until
 from tests.shard.fake_extender import FakeExtender
 
@@ -66,9 +65,7 @@ async def test_extenders_filter_rank_and_bind_their_pods_and_stall_no_others(
         path.write_text(CONFIGURATION.format(cards=cards.url, hanging=hanging.url))
         command = ("--kubeconfig", str(api.plane.kubeconfig), "--config", str(path))
         async with running(tmp_path, "run", *command) as process:
-            assert process.stdout is not None
-            async with asyncio.timeout(READY_S):
-                assert b"ready" in await process.stdout.readline()
+            await ready_line(process)
             await api.create_pod("stuck", **asking_for("example.com/tape"))
             await api.create_pod("carded", **asking_for("example.com/card"))
             await api.all(api.create_pod(f"plain-{i}") for i in range(10))

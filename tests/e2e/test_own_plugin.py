@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.api import MERGE, PODS, Api, node_of, pod_manifest, scheduled_condition
-from tests.e2e.commands import READY_S, running
+from tests.e2e.commands import ready_line, running
 from tests.e2e.stack import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(90)]
@@ -54,9 +54,7 @@ async def test_an_installed_plugin_decides_with_the_others(
     path.write_text(CONFIGURATION)
     flags = ("--kubeconfig", str(api.plane.kubeconfig), "--config", str(path))
     async with running(tmp_path, "run", *flags) as process:
-        assert process.stdout is not None
-        async with asyncio.timeout(READY_S):
-            assert b"ready" in await process.stdout.readline()
+        await ready_line(process)
         await create(api, "old-first", "nuke")
         await create(api, "nowhere", "fusion")
         await api.create_pod("plain")

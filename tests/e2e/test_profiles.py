@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.api import Api, node_of
-from tests.e2e.commands import READY_S, ended, is_one_clear_line, running
+from tests.e2e.commands import ended, is_one_clear_line, ready_line, running
 from tests.e2e.stack import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(90)]
@@ -34,10 +33,8 @@ async def test_each_schedulername_is_decided_by_its_own_profile(api: Api, tmp_pa
     kubeconfig = str(api.plane.kubeconfig)
     command = ("run", "--kubeconfig", kubeconfig, "--config", str(path), "--shards=2")
     async with running(tmp_path, *command) as process:
-        assert process.stdout is not None
-        async with asyncio.timeout(READY_S):
-            line = await process.stdout.readline()
-        assert b"schedulerName packing, spreading on 2 shards" in line
+        line = await ready_line(process)
+        assert "schedulerName packing, spreading on 2 shards" in line
         for name in ("packing", "spreading"):
             for number in range(4):
                 await api.create_pod(f"{name}-{number}", cpu="500m", schedulerName=name)

@@ -17,7 +17,7 @@ import pytest
 
 from stretto.ledger.server import EmbeddedServer, find_binary
 from tests.e2e.api import Api
-from tests.e2e.commands import READY_S, ended, is_one_clear_line, running
+from tests.e2e.commands import ended, is_one_clear_line, ready_line, running
 from tests.e2e.stack import plain_kubeconfig, until
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(90)]
@@ -35,9 +35,8 @@ async def test_run_is_ready_binds_pods_and_ends_in_order(api: Api, tmp_path: Pat
     kubeconfig = str(api.plane.kubeconfig)
     async with running(tmp_path, "run", "--kubeconfig", kubeconfig) as process:
         assert process.stdout is not None
-        async with asyncio.timeout(READY_S):
-            line = await process.stdout.readline()
-        said = READY_LINE.fullmatch(line.decode())
+        line = await ready_line(process)
+        said = READY_LINE.fullmatch(line)
         assert said, line
         # The goal is 5 s on an idle machine; here the figure is shown, and has to be true.
         sys.stdout.write(f"ready after {said[1]} s at a load of {os.getloadavg()[0]:.1f}\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.api import Api, Oracle
-from tests.e2e.commands import READY_S, children_of, running
+from tests.e2e.commands import children_of, ready_line, running
 from tests.e2e.stack import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -42,9 +42,7 @@ async def test_every_part_is_killed_in_turn_under_load(api: Api, tmp_path: Path)
         running(tmp_path, "run", "--kubeconfig", kubeconfig) as process,
         Oracle(api, cpu=4000, pods=110) as oracle,
     ):
-        assert process.stdout is not None
-        async with asyncio.timeout(READY_S):
-            assert b"ready" in await process.stdout.readline()
+        await ready_line(process)
         for victim in victims:
             before = children_of(process.pid)
             load = asyncio.create_task(pour(api, first=created, count=PODS_A_VICTIM))
