@@ -10,7 +10,7 @@ MoreImportantVictim).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from stretto.model.groups import LEGACY_GROUPS, POD_GROUP, decode_group
@@ -74,6 +74,18 @@ class Lot:
             snapshot.suppose(pod.shape, pod.row, by, noted=noted)
             if snapshot.quota.on and not pod.record.flags & (LEAVING | PREEMPTED):
                 snapshot.quota.suppose(pod.shape, by)  # else it counts as gone there anyway
+
+    def unchosen(self, snapshot: Snapshot, by: int) -> Lot:
+        """The lot as if nobody had chosen its pods as victims yet (1), or the end of that (-1):
+        quota counts those as gone who are chosen, before they are asked."""
+        pods = []
+        for pod in self.pods:
+            record = pod.record
+            if snapshot.quota.on and record.flags & (LEAVING | PREEMPTED):
+                snapshot.quota.suppose(pod.shape, by)
+                record = record._replace(flags=record.flags & ~(LEAVING | PREEMPTED))
+            pods.append(pod._replace(record=record))
+        return replace(self, pods=tuple(pods))
 
 
 class _Group(NamedTuple):

@@ -149,17 +149,21 @@ def needed_of(
     lots = touching(ground.lots.on(set(uids.values()), unit=seats.first), uids)
     lots.sort(key=lambda lot: lot.importance)
     going = touching(lots, leaving)
-    absent = list(lots)
+    chosen = [lot for lot in lots if lot not in going]
+    staying = [lot.unchosen(ground.snapshot, 1) for lot in chosen]
+    absent = going + staying
     try:
-        for lot in lots:
+        for lot in absent:
             lot.suppose(ground.snapshot, -1)
         if not seats.hold():
             return None
-        absent = going + let_back([lot for lot in lots if lot not in going], seats)
+        absent = going + let_back(staying, seats)
         return sorted(absent, key=lambda lot: lot.importance)
     finally:
         for lot in absent:
             lot.suppose(ground.snapshot, 1)
+        for lot in chosen:
+            lot.unchosen(ground.snapshot, -1)
 
 
 def _lower(shape: Shape, row: int, lots: Lots) -> list[Lot]:

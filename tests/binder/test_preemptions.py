@@ -16,6 +16,7 @@ from stretto.model.shape import Shape
 from stretto.model.unit import Cause, Diagnosis, OutcomeKind, Verdict, VerdictKind
 from stretto.placement.kernel import Kernel
 from stretto.placement.profiles import Profiles
+from stretto.quota.rows import QUEUE, QUOTA_API, QueueRow, encode_quota
 from stretto.snapshot.budgets import (
     BUDGET,
     BudgetSpec,
@@ -408,3 +409,28 @@ def test_a_nominee_that_a_list_shows_stays(world: Preempting) -> None:
     )  # fmt: skip
     preemptions.nominees_listed(seat.resource_version + 10)
     assert high.uid in world.machine.cluster.nominated
+
+
+def test_a_borrower_goes_where_only_a_queue_above_is_full(world: Preempting) -> None:
+    """The nodes have room, so quota alone says who has to go: being chosen is not yet going."""
+    world.node("n2", cpu=9000)
+    cluster = world.machine.cluster
+    cluster.api_served(QUOTA_API)
+    rows = {
+        "org": QueueRow(limit=(("cpu", 3000),)),
+        "a": QueueRow(parent="org", guaranteed=(("cpu", 1000),)),
+        "b": QueueRow(parent="org", guaranteed=(("cpu", 1000),)),
+    }
+    for name, row in rows.items():
+        cluster.object_seen(QUEUE, name, encode_quota(row))
+    world.round()
+    web = {"labels": (("app", "web"),), "label_keys": ("app",)}
+    lent = shape_of(1000, queue="b", **web)
+    borrowers = [world.runs(f"b{n}", lent, "n2", start=n) for n in (1, 2, 3)]
+    cluster.quota.tick(100)
+    world.round()
+    due = world.api.create("due", shape_of(1000, queue="a", **web))
+    assert world.preempt(due).kind is VerdictKind.NOMINATED
+    (gone,) = world.carry_out(world.claim(due))
+    assert gone in {each.uid for each in borrowers[1:]}, "not the one that is guaranteed"
+    world.machine.cluster.quota.validate()
