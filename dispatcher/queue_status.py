@@ -97,11 +97,11 @@ class StatusLane:
                     why[each.name] = min(first, (shape.parked_at, told.message))
         return {name: message for name, (_, message) in why.items()}
 
-    def reply(self, name: str, *, written: bool, now: float) -> None:
-        """A patch is answered."""
+    def reply(self, name: str, *, written: QueueStatus | None, now: float) -> None:
+        """A patch is answered: the status that stands there now, with its times, or None."""
         order = self._in_flight.pop(name)
         self._not_before[name] = now + (WRITE_EVERY_S if written else PAUSE_S)
         if written:
-            self._written[name] = order.uid, order.status
+            self._written[name] = order.uid, written
         else:
             self._written.pop(name, None)

@@ -49,12 +49,13 @@ class QueueWriter:
 
     async def _write(self, order: StatusOrder) -> None:
         path = f"/apis/{QUOTA_API}/queues/{path_part(order.name)}/status"
-        now, written = api_time(self._wall()), False
-        patch = patch_of(order.status, order.before, uid=order.uid, now=now)
+        status = order.status.since(order.before, now=api_time(self._wall()))
+        patch, written = patch_of(status, order.before, uid=order.uid), None
         try:
             answer = await self._client.patch(path, patch, content_type=MERGE)
-            written = answer.ok
-            if not written:
+            if answer.ok:
+                written = status
+            else:
                 log.warning("status of queue %s: %d %s", order.name, answer.status, answer.text)
         except KubeError as error:
             log.warning("status of queue %s: %s", order.name, error)

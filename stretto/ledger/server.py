@@ -191,8 +191,8 @@ class EmbeddedServer:
                 if time.monotonic() > deadline:
                     os.close(lock)
                     raise LedgerRefused(
-                        f"the ledger in {self.folder} is in use by another process; "
-                        "stop that one, or name another folder"
+                        f"the ledger in {self.folder} is in use by another process; stop that "
+                        "one first: a cluster has one ledger"
                     ) from None
             else:
                 return lock

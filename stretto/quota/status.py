@@ -42,6 +42,13 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
         )
         return msgspec.structs.replace(self, conditions=bare)
 
+    def since(self, before: QueueStatus, *, now: str) -> QueueStatus:
+        """With the time of its condition's last change, which is ``before``'s if it says the same."""
+        said, old = self.condition(), before.condition()
+        time = old.last_transition_time if old.status == said.status else now
+        said = msgspec.structs.replace(said, last_transition_time=time or now)
+        return msgspec.structs.replace(self, conditions=(said,))
+
     def condition(self) -> QueueCondition:
         """Its Ready condition; an empty one if it has none."""
         return next((each for each in self.conditions if each.type == READY), QueueCondition())
@@ -88,15 +95,10 @@ def status_in(told: bytes) -> QueueStatus:
         return QueueStatus()
 
 
-def patch_of(
-    status: QueueStatus, before: QueueStatus, *, uid: str, now: str
-) -> Mapping[str, object]:
+def patch_of(status: QueueStatus, before: QueueStatus, *, uid: str) -> Mapping[str, object]:
     """The merge patch of queues/status; the uid keeps it off a queue of the same name that came
     later. A resource that is used no more is taken out by name."""
-    said, old = status.condition(), before.condition()
-    since = old.last_transition_time if old.status == said.status else now
-    said = msgspec.structs.replace(said, last_transition_time=since or now)
-    body = msgspec.to_builtins(msgspec.structs.replace(status, conditions=(said,)))
+    body = msgspec.to_builtins(status)
     for field in ("used", "borrowed"):
         gone = getattr(before, field).keys() - body[field].keys()
         body[field] |= dict.fromkeys(gone)

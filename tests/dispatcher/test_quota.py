@@ -204,7 +204,8 @@ def test_a_status_is_written_when_it_changes_and_not_again() -> None:
     assert order.status.why == "waiting for quota: queue a is at its limit of cpu"
     assert order.status.condition().reason == "Valid"
     assert brain.machine.queue_patches(brain.now + 2) == [], "it is in flight"
-    brain.machine.queue_status.reply("a", written=True, now=brain.now)
+    written = order.status.since(order.before, now="2026-01-01T00:00:00Z")
+    brain.machine.queue_status.reply("a", written=written, now=brain.now)
     brain.now += 10
     assert brain.machine.queue_patches(brain.now) == [], "it would say the same"
     held = UsageRow(used=cpu(300), held=cpu(200))
@@ -213,7 +214,9 @@ def test_a_status_is_written_when_it_changes_and_not_again() -> None:
     (order,) = brain.machine.queue_patches(brain.now)
     assert order.status.used == {"cpu": "300m", "pods": "3"}
     assert order.status.borrowed == {"cpu": "100m", "pods": "1"}
-    body = patch_of(QueueStatus(), order.status, uid="q", now="2026-01-01T00:00:00Z")
+    later = order.status.since(order.before, now="2026-01-01T00:01:00Z")
+    assert later.condition().last_transition_time == "2026-01-01T00:00:00Z", "it was Ready already"
+    body = patch_of(QueueStatus(), order.status, uid="q")
     assert body["metadata"] == {"uid": "q"}
     status = body["status"]
     assert isinstance(status, dict)
@@ -231,7 +234,7 @@ def test_busy_queues_leave_the_others_their_turn() -> None:
         brain.now += 1
         for order in brain.machine.queue_patches(brain.now):
             written.add(order.name)
-            brain.machine.queue_status.reply(order.name, written=True, now=brain.now)
+            brain.machine.queue_status.reply(order.name, written=order.status, now=brain.now)
     assert written == set(names)
 
 
