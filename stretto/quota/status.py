@@ -43,7 +43,7 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
         return msgspec.structs.replace(self, conditions=bare)
 
     def since(self, before: QueueStatus, *, now: str) -> QueueStatus:
-        """With the time of its condition's last change, which is ``before``'s if it says the same."""
+        """With the time of its condition's last change: that of ``before`` if it says the same."""
         said, old = self.condition(), before.condition()
         time = old.last_transition_time if old.status == said.status else now
         said = msgspec.structs.replace(said, last_transition_time=time or now)
