@@ -34,7 +34,8 @@ def test_devices_are_given_out_as_kube_scheduler_gives_them_out(ask_oracle, seed
     assert run.unanswered.total() == 0
 
 
-def test_a_search_longer_than_ours_may_be_is_told_apart(ask_oracle):
+def test_a_search_longer_than_ours_may_be_is_told_apart(ask_oracle, monkeypatch):
+    monkeypatch.setattr("stretto.placement.devices.problem.MAX_STEPS", 20)
     run = Run()
     line = list(worlds(1_053_316_163, 52))[51]
     run.take(family="devices", line=ask_oracle(line))
