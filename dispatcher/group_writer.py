@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
-from collections.abc import Callable
 from typing import Any
 
-from dispatcher.core import Core
 from dispatcher.group_conditions import IN_FLIGHT, GroupOrder
+from dispatcher.order_writer import OrderWriter
 from dispatcher.patching import PatchResult
 from dispatcher.writer import PAUSE_S, api_time, result_of
-from stretto.kube.client import KubeClient, path_part
+from stretto.kube.client import path_part
 from stretto.kube.errors import KubeError
 from stretto.model.groups import INITIALLY_SCHEDULED
 
@@ -34,31 +31,10 @@ def group_patch(order: GroupOrder, *, wall_s: float) -> dict[str, Any]:
     return {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
 
 
-class GroupWriter:
-    """A few patches at a time."""
+class GroupWriter(OrderWriter[GroupOrder]):
+    """See :class:`OrderWriter`."""
 
-    def __init__(
-        self, client: KubeClient, *, core: Core, wall: Callable[[], float] = time.time
-    ) -> None:
-        self._client = client
-        self._core = core
-        self._wall = wall
-        self._orders: asyncio.Queue[GroupOrder] = asyncio.Queue()
-
-    def write(self, orders: list[GroupOrder]) -> None:
-        """Queue patches; the brain bounds how many there are."""
-        for order in orders:
-            self._orders.put_nowait(order)
-
-    async def run(self) -> None:
-        """Write until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(IN_FLIGHT):
-                group.create_task(self._work())
-
-    async def _work(self) -> None:
-        while True:
-            await self._write(await self._orders.get())
+    workers = IN_FLIGHT
 
     async def _write(self, order: GroupOrder) -> None:
         namespace, _, name = order.key.partition("/")

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
-from collections.abc import Callable
 
-from dispatcher.core import Core
+from dispatcher.order_writer import OrderWriter
 from dispatcher.queue_status import StatusOrder
 from dispatcher.writer import api_time
-from stretto.kube.client import MERGE, KubeClient, path_part
+from stretto.kube.client import MERGE, path_part
 from stretto.kube.errors import KubeError
 from stretto.quota.rows import QUOTA_API
 from stretto.quota.status import patch_of
 
 log = logging.getLogger(__name__)
 
-WRITERS = 2
-"""Patches at a time."""
 
+class QueueWriter(OrderWriter[StatusOrder]):
+    """See :class:`OrderWriter`."""
 
-class QueueWriter:
-    """A few patches at a time."""
-
-    def __init__(
-        self, client: KubeClient, *, core: Core, wall: Callable[[], float] = time.time
-    ) -> None:
-        self._client = client
-        self._core = core
-        self._wall = wall
-        self._orders: asyncio.Queue[StatusOrder] = asyncio.Queue()
-
-    def write(self, orders: list[StatusOrder]) -> None:
-        """Queue patches; the brain bounds how many there are."""
-        for order in orders:
-            self._orders.put_nowait(order)
-
-    async def run(self) -> None:
-        """Write until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(WRITERS):
-                group.create_task(self._work())
-
-    async def _work(self) -> None:
-        while True:
-            await self._write(await self._orders.get())
+    workers = 2
 
     async def _write(self, order: StatusOrder) -> None:
         path = f"/apis/{QUOTA_API}/queues/{path_part(order.name)}/status"

@@ -105,6 +105,15 @@ class World:
         objects = self.rig.machine.cluster.snapshot.objects
         await until(lambda: key in objects(kind), f"{kind} {key} is seen")
 
+    async def pod_on_its_way(self, node: str) -> str:
+        """Pod "p" with claim "data", which waits for its volume on this node; its uid."""
+        await self.create(CLAIMS, claim("data", cls="fast"))
+        uid = await self.pod("p", "data")
+        await self.seen("PersistentVolumeClaim", "default/data")
+        await self.propose("p", node)
+        await self.is_selected("data", node)
+        return uid
+
     def stage(self, uid: str) -> Stage | None:
         binding = self.rig.machine.bindings.get(uid)
         return None if binding is None else binding.stage
@@ -184,11 +193,7 @@ async def test_a_claim_gets_a_volume_before_its_pod_is_bound():
 
 async def test_a_claim_is_provisioned_on_the_node_of_its_pod():
     async with world() as w:
-        await w.create(CLAIMS, claim("data", cls="fast"))
-        uid = await w.pod("p", "data")
-        await w.seen("PersistentVolumeClaim", "default/data")
-        await w.propose("p", "n2")
-        await w.is_selected("data", "n2")
+        uid = await w.pod_on_its_way("n2")
         await w.create(VOLUMES, volume("made", node="n2", cls="fast"))
         await w.bind_claim("data", "made")
         assert (await w.ended(uid)).node == "n2"
@@ -196,11 +201,7 @@ async def test_a_claim_is_provisioned_on_the_node_of_its_pod():
 
 async def test_a_provisioner_that_gives_up_sends_the_pod_back():
     async with world() as w:
-        await w.create(CLAIMS, claim("data", cls="fast"))
-        uid = await w.pod("p", "data")
-        await w.seen("PersistentVolumeClaim", "default/data")
-        await w.propose("p", "n2")
-        await w.is_selected("data", "n2")
+        uid = await w.pod_on_its_way("n2")
         await w.change(f"{CLAIMS}/data", {"metadata": {"annotations": {SELECTED: None}}})
         outcome = await w.ended(uid)
         assert (outcome.kind, outcome.cause) == (OutcomeKind.FAILED, Cause.VOLUMES)
@@ -278,11 +279,7 @@ async def test_one_of_two_claims_gets_the_last_volume():
 
 async def test_a_pod_that_is_deleted_meanwhile_leaves_its_claim_free():
     async with world() as w:
-        await w.create(CLAIMS, claim("data", cls="fast"))
-        uid = await w.pod("p", "data")
-        await w.seen("PersistentVolumeClaim", "default/data")
-        await w.propose("p", "n2")
-        await w.is_selected("data", "n2")
+        uid = await w.pod_on_its_way("n2")
         await delete(w.client, "p")
         binding = w.rig.machine.withdraw(uid)
         assert binding is None, "its read comes when what it wrote is taken back"
@@ -294,11 +291,7 @@ async def test_a_pod_that_is_deleted_meanwhile_leaves_its_claim_free():
 
 async def test_a_node_that_goes_frees_the_claims_of_the_pods_that_were_to_go_there():
     async with world() as w:
-        await w.create(CLAIMS, claim("data", cls="fast"))
-        uid = await w.pod("p", "data")
-        await w.seen("PersistentVolumeClaim", "default/data")
-        await w.propose("p", "n2")
-        await w.is_selected("data", "n2")
+        uid = await w.pod_on_its_way("n2")
         answer = await w.client.delete("/api/v1/nodes/n2")
         assert answer.ok
         outcome = await w.ended(uid)
@@ -325,11 +318,7 @@ async def test_a_volume_that_others_took_meanwhile_is_not_written_over():
 
 async def test_a_binder_that_dies_in_between_is_succeeded_by_one_that_goes_on_there():
     async with world() as w:
-        await w.create(CLAIMS, claim("data", cls="fast"))
-        uid = await w.pod("p", "data")
-        await w.seen("PersistentVolumeClaim", "default/data")
-        await w.propose("p", "n2")
-        await w.is_selected("data", "n2")
+        uid = await w.pod_on_its_way("n2")
         store = w.rig.ledger.twin.store
         await w.rig.stop()
         w.rig = Rig(w.client, epoch=2, store=store)

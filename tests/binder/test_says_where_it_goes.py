@@ -16,11 +16,7 @@ async def nominated(client: Any, name: str) -> str | None:
 
 async def test_a_pod_says_where_it_goes_while_its_claims_are_bound():
     async with world() as w:
-        await w.create(CLAIMS, claim("data", cls="fast"))
-        uid = await w.pod("p", "data")
-        await w.seen("PersistentVolumeClaim", "default/data")
-        await w.propose("p", "n2")
-        await w.is_selected("data", "n2")
+        uid = await w.pod_on_its_way("n2")
         assert await nominated(w.client, "p") == "n2"
         binding = w.rig.machine.bindings[uid]
         version = (await pod_of(w.client, "p"))["metadata"]["resourceVersion"]
@@ -33,11 +29,7 @@ async def test_a_pod_says_where_it_goes_while_its_claims_are_bound():
 
 async def test_a_pod_that_says_so_and_is_changed_is_bound_under_its_new_version():
     async with world() as w:
-        await w.create(CLAIMS, claim("data", cls="fast"))
-        uid = await w.pod("p", "data")
-        await w.seen("PersistentVolumeClaim", "default/data")
-        await w.propose("p", "n2")
-        await w.is_selected("data", "n2")
+        uid = await w.pod_on_its_way("n2")
         await w.change(f"{PODS}/p", {"metadata": {"annotations": {"somebody": "was here"}}})
         binding = w.rig.machine.bindings[uid]
         await w.create(VOLUMES, volume("made", node="n2", cls="fast"))
@@ -48,11 +40,7 @@ async def test_a_pod_that_says_so_and_is_changed_is_bound_under_its_new_version(
 
 async def test_a_pod_that_cannot_go_there_says_so_no_longer():
     async with world() as w:
-        await w.create(CLAIMS, claim("data", cls="fast"))
-        uid = await w.pod("p", "data")
-        await w.seen("PersistentVolumeClaim", "default/data")
-        await w.propose("p", "n2")
-        await w.is_selected("data", "n2")
+        uid = await w.pod_on_its_way("n2")
         await w.change(f"{CLAIMS}/data", {"metadata": {"annotations": {SELECTED: None}}})
         outcome = await w.ended(uid)
         assert outcome.kind is OutcomeKind.FAILED
