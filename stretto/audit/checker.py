@@ -10,6 +10,7 @@ from stretto.audit.findings import Findings
 from stretto.audit.ledger_log import Step, steps_of
 from stretto.audit.rules_api import ApiRules
 from stretto.audit.rules_binder import BinderRules, check_binds, check_releases, read_records
+from stretto.audit.rules_gangs import GangRules
 from stretto.audit.rules_ledger import LedgerRules
 from stretto.audit.rules_rest import check_rest
 from stretto.model.errors import OperatorError
@@ -97,7 +98,9 @@ def check(
         findings.gap(gap)
     truth = ApiRules(findings, schedulers=schedulers)
     truth.run(api)
-    ledger = LedgerRules(findings)
+    gangs = GangRules(findings)
+    gangs.run_api(api)
+    ledger = LedgerRules(findings, gangs=gangs)
     if history.ledger is not None:
         ledger.run(_steps(history, findings))
     if history.audit is not None:
@@ -113,6 +116,7 @@ def check(
                 bound={bind.uid for bind in truth.binds}, pods=set(truth.pods),
             )  # fmt: skip
     if at_rest:
+        gangs.rest()
         check_rest(
             findings, pods=truth.pods, nodes=truth.nodes, schedulers=names,
             ledger=ledger.state if history.ledger is not None else None,

@@ -1,4 +1,5 @@
-"""Records the API server's history: everything that happens to pods, nodes and Leases.
+"""Records the API server's history: everything that happens to pods, nodes and Leases, and to pod
+groups where they are served when the recorder begins.
 
 It lists, then watches from the list's version, and takes a broken watch up again at the last
 version it saw, so that nothing is missed. Where the server no longer has that version (it was
@@ -16,6 +17,7 @@ from typing import Any, Self
 
 import msgspec
 
+from stretto.audit.rules_gangs import PLUGINS, UPSTREAM
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError, WatchGone
 from stretto.kube.readers import LineBuffer
@@ -24,6 +26,10 @@ PATHS = {
     "pods": "/api/v1/pods",
     "nodes": "/api/v1/nodes",
     "leases": "/apis/coordination.k8s.io/v1/leases",
+}
+GROUPS = {
+    UPSTREAM: "/apis/scheduling.k8s.io/v1beta1/podgroups",
+    PLUGINS: "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
 }
 SILENCE_S = 90.0
 CAUGHT_UP_S = 30.0
@@ -43,7 +49,8 @@ class Recorder:
         self._leases = leases
         """Beginning of the names of the Leases that matter; others are renewed all the time."""
         self._versions: dict[str, int] = {}
-        self._seen: dict[str, dict[str, str]] = {kind: {} for kind in PATHS}
+        self._paths = dict(PATHS)
+        self._seen: dict[str, dict[str, str]] = {kind: {} for kind in (*PATHS, *GROUPS)}
         """Kind → uid → version of what exists, as recorded."""
         self._tasks: list[asyncio.Task[None]] = []
         self._encode = msgspec.json.Encoder().encode
@@ -51,9 +58,12 @@ class Recorder:
 
     async def __aenter__(self) -> Self:
         self._file = self._path.open("ab")
-        for kind in PATHS:
+        for kind, path in GROUPS.items():
+            if (await self._client.get(path)).status == 200:
+                self._paths[kind] = path
+        for kind in self._paths:
             await self._list(kind)
-        self._tasks = [asyncio.create_task(self._follow(kind)) for kind in PATHS]
+        self._tasks = [asyncio.create_task(self._follow(kind)) for kind in self._paths]
         return self
 
     async def __aexit__(
@@ -83,7 +93,7 @@ class Recorder:
 
     # ------------------------------------------------------------------------------------- reading
     async def _page(self, kind: str) -> list[dict[str, Any]]:
-        answer = await self._client.get(PATHS[kind])
+        answer = await self._client.get(self._paths[kind])
         body = msgspec.json.decode(answer.body)
         self._listed = int(body["metadata"]["resourceVersion"])
         return list(body.get("items") or ())
@@ -111,7 +121,7 @@ class Recorder:
     async def _watch(self, kind: str) -> None:
         params = {"resourceVersion": str(self._versions[kind]), "allowWatchBookmarks": "true"}
         buffer = LineBuffer()
-        async with self._client.watch(PATHS[kind], params, silence_s=SILENCE_S) as pieces:
+        async with self._client.watch(self._paths[kind], params, silence_s=SILENCE_S) as pieces:
             async for piece in pieces:
                 for line in (buffer.feed(piece) or b"").splitlines():
                     self._take(kind, line)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from stretto.audit.findings import Findings
 from stretto.audit.ledger_log import AccountState, LedgerState, Step
+from stretto.audit.rules_gangs import GangRules
 from stretto.ledger.types import LedgerEntry, account_kind, sums_of_entries
 
 Sums = dict[str, dict[str, int]]
@@ -23,8 +24,9 @@ class Release(NamedTuple):
 class LedgerRules:
     """Goes through the steps once; afterwards :attr:`state` is the end, :attr:`held` the past."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, *, gangs: GangRules) -> None:
         self.state = LedgerState()
+        self._gangs = gangs
         self.held: dict[str, list[LedgerEntry]] = {}
         """Every reservation that a pod ever had, in order."""
         self.releases: list[Release] = []
@@ -40,6 +42,7 @@ class LedgerRules:
             old = {uid: self.state.entry(uid) for uid in touched}
             if step.cleared & {"open", "bound"}:
                 self._sums.clear()
+                self._gangs.cleared()
             self.state.apply(step)
             new = {uid: self.state.entry(uid) for uid in touched}
             self._remember(new)
@@ -50,6 +53,7 @@ class LedgerRules:
             self._sums_agree(step)
             granted = self._granted(step, new)
             self._grants(step, old, granted)
+            self._gangs.step(step.number, new.items(), granted)
 
     def _remember(self, new: dict[str, LedgerEntry | None]) -> None:
         for uid, entry in new.items():

@@ -54,7 +54,12 @@ class Story:
         node = {"metadata": {"name": name, "uid": f"u-{name}"}, "status": {"allocatable": room}}
         self.saw("nodes", node, type_="DELETED" if gone else "ADDED")
 
-    def pod(self, name: str, *, scheduler: str = "stretto") -> None:
+    def group(self, name: str, least: int) -> None:
+        policy = {"schedulingPolicy": {"gang": {"minCount": least}}}
+        group = {"metadata": {"name": name, "namespace": "", "uid": f"u-{name}"}, "spec": policy}
+        self.saw("podgroups", group, type_="ADDED")
+
+    def pod(self, name: str, *, scheduler: str = "stretto", group: str = "") -> None:
         requests = {"cpu": f"{POD_CPU}m"}
         self.pods[name] = {
             "metadata": {"name": name, "uid": f"u-{name}"},
@@ -64,6 +69,8 @@ class Story:
             },
             "status": {},
         }
+        if group:
+            self.pods[name]["spec"]["schedulingGroup"] = {"podGroupName": group}
         self.saw("pods", self.pods[name], type_="ADDED")
 
     def change(self, name: str, **status: Any) -> None:
@@ -125,15 +132,19 @@ class Story:
         used[0] += sign * POD_CPU
         used[1] += sign
 
-    def reserved(self, name: str, node: str, *, act: bool = True) -> None:
-        self.use(node, 1)
-        unit = msgspec.msgpack.encode([1, 1])
-        self.step(
-            self.account(node),
-            command("HSET", key("units"), f"u-{name}", unit),
-            command("HSET", key("open"), f"u-{name}", self.record(name, node)),
-        )
-        if act:
+    def reserved(self, *names_and_node: str, act: bool = True) -> None:
+        """Pods and a node: one call."""
+        *names, node = names_and_node
+        commands = []
+        for name in names:
+            self.use(node, 1)
+            unit = msgspec.msgpack.encode([1, 1])
+            commands += [
+                command("HSET", key("units"), f"u-{name}", unit),
+                command("HSET", key("open"), f"u-{name}", self.record(name, node)),
+            ]
+        self.step(self.account(node), *commands)
+        for name in names if act else ():
             self.act("reserved", name, node=node, rv=self.rv(name))
 
     def entry_bound(self, name: str, node: str) -> None:
@@ -175,6 +186,10 @@ class Story:
     def placed(self, name: str, node: str) -> None:
         """The happy way of a pod that exists."""
         self.reserved(name, node)
+        self.binds(name, node)
+
+    def binds(self, name: str, node: str) -> None:
+        """What is reserved is bound."""
         self.act("post", name, node=node, rv=self.rv(name))
         self.act("answer", name, cause="bound")
         self.bound(name, node)

@@ -40,14 +40,31 @@ def good() -> Story:
     story.act("open")
     story.placed("c", "n1")
     story.placed("d", "n2")
+    gang(story)
     return story
+
+
+def gang(story: Story) -> None:
+    """Of a gang of two both are placed, one ends, and another takes its place."""
+    story.group("g", 2)
+    for name in ("g1", "g2", "g3"):
+        story.pod(name, group="g")
+    story.reserved("g1", "g2", "n2")
+    story.binds("g1", "n2")
+    story.binds("g2", "n2")
+    story.deleted("g2")
+    story.freed("g2", "n2")
+    story.placed("g3", "n2")
 
 
 def test_a_good_history_holds_and_says_what_it_has_looked_at() -> None:
     findings = good().check()
     assert findings.violations == []
     assert findings.verdict == "held"
-    looked_at = {"I1a", "I1b", "I2", "I4", "I9", "I10", "I11", "I12", "I13", "I18", "I20", "I24"}
+    looked_at = {
+        "I1a", "I1b", "I2", "I4", "I6", "I9", "I10", "I11", "I12", "I13", "I18", "I20", "I24",
+        "R11",
+    }  # fmt: skip
     assert looked_at <= {name for name, count in findings.checks.items() if count}
     assert findings.text().endswith("held")
 
@@ -264,6 +281,34 @@ def an_entry_names_another_node(story: Story) -> None:
     )
 
 
+def two_of_another_gang(story: Story) -> None:
+    story.group("h", 2)
+    for name in ("h1", "h2"):
+        story.pod(name, group="h")
+
+
+def a_gang_is_reserved_in_part(story: Story) -> None:
+    two_of_another_gang(story)
+    story.placed("h1", "n2")
+    story.placed("h2", "n2")
+
+
+def a_gang_is_bound_in_part_for_long(story: Story) -> None:
+    two_of_another_gang(story)
+    story.reserved("h1", "h2", "n2")
+    story.binds("h1", "n2")
+    story.now += 121_000_000_000
+    story.binds("h2", "n2")
+
+
+def a_gang_stays_bound_in_part(story: Story) -> None:
+    two_of_another_gang(story)
+    story.reserved("h1", "h2", "n2")
+    story.binds("h1", "n2")
+    story.freed("h2", "n2", cause="failed")
+    story.change("h2", conditions=TOLD)
+
+
 BREACHES: list[tuple[Callable[[Story], None], str]] = [
     (overcommitted, "I1b"),
     (moved, "I2"),
@@ -293,6 +338,9 @@ BREACHES: list[tuple[Callable[[Story], None], str]] = [
     (freed_while_a_bind_is_in_flight, "I11"),
     (freed_after_an_unknown_answer, "I11"),
     (a_successor_frees_without_a_fence, "I11"),
+    (a_gang_is_reserved_in_part, "I6"),
+    (a_gang_is_bound_in_part_for_long, "R11"),
+    (a_gang_stays_bound_in_part, "R11"),
     (an_entry_stays_open, "I8"),
     (an_entry_outlives_its_pod, "I24"),
     (a_bound_pod_has_no_entry, "I24"),
@@ -343,7 +391,7 @@ def test_an_emptied_ledger_begins_anew() -> None:
     for used in story.used.values():
         used[:] = [0, 0]
     story.install(12, generation="h")
-    for name, node in (("a", "n1"), ("c", "n1"), ("d", "n2")):
+    for name, node in (("a", "n1"), ("c", "n1"), ("d", "n2"), ("g1", "n2"), ("g3", "n2")):
         story.use(node, 1)
         story.step(
             story.account(node),

@@ -27,8 +27,8 @@ BRAINS = {
         "statistics", "wakeups",
     },
     "stretto/audit": {
-        "api_log", "findings", "ledger_log", "rules_api", "rules_binder", "rules_ledger",
-        "rules_rest",
+        "api_log", "findings", "ledger_log", "rules_api", "rules_binder", "rules_gangs",
+        "rules_ledger", "rules_rest",
     },
     "scheduler_shard": {
         "answers", "asking", "claims", "consulting", "desk", "overlay", "partitions", "picture",
