@@ -65,6 +65,8 @@ def device_containers_of(pod: Pod) -> tuple[DeviceContainer, ...]:
     """Containers in order (init containers first) with the resources that devices may back; empty
     if no container asks for any."""
     init = pod.spec.init_containers or []
+    if not any(b"/" in bytes(each.resources) for each in (*init, *pod.spec.containers)):
+        return ()
     found = [
         DeviceContainer(
             initial=i < len(init) and container.restart_policy != "Always",

@@ -13,8 +13,8 @@ Sums are exact (billionths); rounding up happens once, at the end, as in Go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -78,19 +78,14 @@ class _ContainerView:
     __slots__ = ("actuated", "allocated", "sidecar", "spec")
 
     def __init__(
-        self,
-        container: Container,
-        status: ContainerStatus | None,
-        *,
-        where: str,
-        infeasible: bool,
+        self, container: Container, status: ContainerStatus | None, *, infeasible: bool
     ) -> None:
         self.sidecar = container.restart_policy == "Always"
-        self.spec = _requests(container.resources, where=f"{where}.resources.requests") or {}
+        self.spec = _requests(container.resources, where="resources.requests") or {}
         self.allocated = self.actuated = {} if infeasible else self.spec
         if status is None:
             return
-        where = f"status of container {container.name!r}"
+        where = "status"
         allocated = _resource_list(status.allocated_resources, where=f"{where}.allocatedResources")
         if allocated is not None:
             self.allocated = self.actuated = allocated
@@ -135,13 +130,40 @@ def _largest(*lists: Nano) -> Nano:
     return found
 
 
-def _aggregate(
-    regular: Iterable[Nano], initial: Iterable[tuple[Nano, bool]], defaults: Nano
-) -> Nano:
-    """The larger of the steady state and the greediest moment of the start; see the module."""
+class _Together(NamedTuple):
+    """Containers that run at once, added up: a pod may have ten thousand, and is asked three
+    times."""
+
+    containers: int
+    total: Nano
+    naming: Nano
+    """How many of them name a resource."""
+
+    def sum(self, defaults: Nano) -> Nano:
+        """The sum; ``defaults`` stand in for what a container does not name."""
+        found = dict(self.total)
+        for name, amount in defaults.items():
+            missing = self.containers - self.naming.get(name, 0)
+            if missing:
+                found[name] = found.get(name, 0) + missing * amount
+        return found
+
+
+def _together(lists: Sequence[Nano]) -> _Together:
     total: Nano = {}
-    for amounts in regular:
-        _add(total, defaults | amounts)
+    naming: Nano = {}
+    for each in lists:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+            naming[name] = naming.get(name, 0) + 1
+    return _Together(len(lists), total, naming)
+
+
+def _aggregate(regular: _Together, initial: Sequence[tuple[Nano, bool]], defaults: Nano) -> Nano:
+    """The larger of the steady state and the greediest moment of the start; see the module."""
+    total = regular.sum(defaults)
+    if not initial:
+        return total
     running: Nano = {}
     peak: Nano = {}
     for amounts, sidecar in initial:
@@ -168,8 +190,8 @@ class _Reader:
             raise RequestError(f"spec.containers: more than {MAX_CONTAINERS} containers")
         statuses = {s.name: s for s in reversed(status.init_container_statuses or ())}
         statuses |= {s.name: s for s in reversed(status.container_statuses or ())}
-        self._regular = self._views(spec.containers, statuses, "containers")
-        self._initial = self._views(spec.init_containers or (), statuses, "initContainers")
+        self._regular = self._views(spec.containers, statuses, "spec.containers")
+        self._initial = self._views(spec.init_containers or (), statuses, "spec.initContainers")
         self._resized = bool(statuses)
         self._pod_actuated = _requests(status.resources, where="status.resources.requests")
         self._pod_allocated = _resource_list(
@@ -179,29 +201,33 @@ class _Reader:
         named = _requests(spec.resources, where="spec.resources.requests") or {}
         self.pod_level = {name: n for name, n in named.items() if _pod_level(name)}
         self._overhead = _resource_list(spec.overhead, where="spec.overhead") or {}
+        self._spec = _together([c.spec for c in self._regular])
 
     def _views(
         self, containers: Iterable[Container], statuses: dict[str, ContainerStatus], what: str
     ) -> list[_ContainerView]:
-        return [
-            _ContainerView(
-                container,
-                statuses.get(container.name),
-                where=f"spec.{what}[{i}]",
-                infeasible=self._infeasible,
-            )
-            for i, container in enumerate(containers)
-        ]
+        found: list[_ContainerView] = []
+        infeasible = self._infeasible
+        try:
+            for each in containers:
+                status = statuses.get(each.name) if statuses else None
+                found.append(_ContainerView(each, status, infeasible=infeasible))
+        except RequestError as error:
+            raise RequestError(f"{what}[{len(found)}].{error}") from None
+        return found
+
+    def _from_spec(self, defaults: Nano) -> Nano:
+        return _aggregate(self._spec, [(c.spec, c.sidecar) for c in self._initial], defaults)
 
     def _from(self, pick: Callable[[_ContainerView], Nano], defaults: Nano) -> Nano:
         return _aggregate(
-            [pick(c) for c in self._regular],
+            _together([pick(c) for c in self._regular]),
             [(pick(c), c.sidecar) for c in self._initial],
             defaults,
         )
 
     def _containers(self, defaults: Nano) -> Nano:
-        spec = self._from(lambda c: c.spec, defaults)
+        spec = self._from_spec(defaults)
         in_status = self._pod_allocated is not None and self._pod_actuated is not None
         if not self._resized and not in_status and not self._infeasible:
             return spec
@@ -234,7 +260,7 @@ class _Reader:
         Upstream builds that scorer without the settings for pod-level requests and for statuses
         (1.37.2, NewFit), so it reads the containers' specs only.
         """
-        found = self._from(lambda c: c.spec, _DEFAULTS)
+        found = self._from_spec(_DEFAULTS)
         _add(found, self._overhead)
         return found
 

@@ -32,7 +32,7 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, array_like=True):
     effect: str = ""
 
 
-class Requirement(msgspec.Struct, frozen=True, array_like=True):
+class Requirement(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """key operator values: of a node selector term or of a label selector."""
 
     key: str
@@ -40,14 +40,14 @@ class Requirement(msgspec.Struct, frozen=True, array_like=True):
     values: tuple[str, ...] = ()
 
 
-class NodeTerm(msgspec.Struct, frozen=True, array_like=True):
+class NodeTerm(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A nodeSelectorTerm: labels AND fields; an empty one matches nothing."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
 
-class PreferredNodeTerm(msgspec.Struct, frozen=True, array_like=True):
+class PreferredNodeTerm(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A preferred scheduling term with its weight 1..100."""
 
     weight: int
@@ -62,7 +62,7 @@ class HostPort(msgspec.Struct, frozen=True, gc=False, array_like=True):
     port: int
 
 
-class PodTerm(msgspec.Struct, frozen=True, array_like=True):
+class PodTerm(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A pod affinity or anti-affinity term. The API server has folded matchLabelKeys and
     mismatchLabelKeys into the selector."""
 
@@ -75,14 +75,14 @@ class PodTerm(msgspec.Struct, frozen=True, array_like=True):
     """None matches no pod; () matches every pod."""
 
 
-class WeightedPodTerm(msgspec.Struct, frozen=True, array_like=True):
+class WeightedPodTerm(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A preferred pod affinity or anti-affinity term with its weight 1..100."""
 
     weight: int
     term: PodTerm
 
 
-class SpreadConstraint(msgspec.Struct, frozen=True, array_like=True):
+class SpreadConstraint(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A topology spread constraint, defaults applied and matchLabelKeys folded into the
     selector."""
 
@@ -129,7 +129,7 @@ class ClaimRef(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Made for the pod from a template: only its own will do."""
 
 
-class DeviceContainer(msgspec.Struct, frozen=True, array_like=True):
+class DeviceContainer(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A container of a pod that asks for extended resources, which devices may back."""
 
     initial: bool

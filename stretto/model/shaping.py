@@ -321,10 +321,11 @@ def controller_of(pod: Pod) -> tuple[str, str]:
 def _ports(spec: PodSpec) -> Iterable[tuple[str, Raw]]:
     """Ports of what runs as long as the pod does: containers and sidecars."""
     for i, container in enumerate(spec.init_containers or ()):
-        if container.restart_policy == "Always":
+        if container.ports and container.restart_policy == "Always":
             yield f"spec.initContainers[{i}].ports", container.ports
     for i, container in enumerate(spec.containers):
-        yield f"spec.containers[{i}].ports", container.ports
+        if container.ports:
+            yield f"spec.containers[{i}].ports", container.ports
 
 
 def _images(spec: PodSpec) -> tuple[tuple[str, ...], int]:
@@ -356,6 +357,7 @@ def _features(spec: PodSpec) -> list[str]:
     rules = [
         rule
         for c in containers
+        if c.restart_policy_rules
         for rule in decoded(c.restart_policy_rules, list[_RestartRule], where=c.name) or ()
     ]
     if any(rule.action == "RestartAllContainers" for rule in rules):

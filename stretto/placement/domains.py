@@ -19,6 +19,7 @@ from stretto.snapshot.labels import LabelColumn
 from stretto.snapshot.tallies import Question, Tally
 
 Ids = npt.NDArray[np.intp]
+_NOWHERE = ("domain ids", "", "nowhere")
 
 
 class _Ids(NamedTuple):
@@ -38,6 +39,15 @@ def domain_ids(snapshot: Snapshot, column: LabelColumn) -> Ids:
     ids = column.ids[: snapshot.rows].astype(np.intp)
     snapshot.derived[key] = _Ids(column, stamp, ids)
     return ids
+
+
+def no_ids(snapshot: Snapshot) -> Ids:
+    """intp[rows]: what :func:`domain_ids` gives for every key that no node carries."""
+    kept = snapshot.derived.get(_NOWHERE)
+    if not isinstance(kept, np.ndarray) or len(kept) != snapshot.rows:
+        kept = snapshot.derived[_NOWHERE] = np.zeros(snapshot.rows, dtype=np.intp)
+    found: Ids = kept
+    return found
 
 
 class Counted:
@@ -91,6 +101,12 @@ class Domains:
         self.version = 0
         """Grows whenever ``sums`` may have changed."""
 
+    @staticmethod
+    def nowhere(column: LabelColumn) -> bool:
+        """No node ever carried the key: there is nothing to count, and any pod may name a thousand
+        such keys."""
+        return len(column.values) == 1
+
     @property
     def nbytes(self) -> int:
         """Bytes in arrays of its own."""
@@ -99,8 +115,15 @@ class Domains:
 
     def refresh(self) -> None:
         """Bring the sums up to date."""
-        tally = self._counted.tally()
         column = self._snapshot.label_column(self.key)
+        if self.nowhere(column):
+            if column is not self._column:
+                self._column, self._tally = column, None
+                self.sums, self.nodes = np.zeros(1, np.int64), np.zeros(1, np.int64)
+                self.version += 1
+            self.ids = no_ids(self._snapshot)
+            return
+        tally = self._counted.tally()
         stamp = self._snapshot.node_changes.stamp
         same = tally is self._tally and column is self._column and stamp == self._node_stamp
         changed = tally.since(self._stamp) if same else None

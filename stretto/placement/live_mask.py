@@ -9,7 +9,7 @@ import numpy as np
 
 from stretto.model.shape import NodeTerm, Requirement
 from stretto.placement.framework import Bools, View
-from stretto.placement.node_selector import Term, compile_term
+from stretto.placement.node_selector import compile_terms
 from stretto.snapshot.columns import Snapshot
 
 
@@ -42,8 +42,7 @@ class Terms:
 
     def __init__(self, terms: tuple[NodeTerm, ...] | None, snapshot: Snapshot) -> None:
         self._all = terms is None
-        compiled = (compile_term(term, snapshot) for term in terms or ())
-        self._terms: list[Term] = [term for term in compiled if term is not None]
+        self._terms = compile_terms(terms or (), snapshot)
 
     def passes(self, view: View) -> Bools:
         """bool[view.size]."""

@@ -8,6 +8,7 @@ can have, a Gt bound that is no integer) matches nothing, as there.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -15,72 +16,89 @@ from stretto.model.shape import NAME_FIELD as NAME_FIELD
 from stretto.model.shape import NodeTerm, Requirement
 from stretto.placement.framework import Bools, View
 from stretto.snapshot.columns import Snapshot
-from stretto.snapshot.labels import LabelColumn
+from stretto.snapshot.labels import LabelColumn, int64
 
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_INT64 = 1 << 63
-
-
-def int64(text: str) -> int | None:
-    """Go's strconv.ParseInt(text, 10, 64)."""
-    if len(text) > 64 or not _INTEGER.fullmatch(text):
-        return None
-    value = int(text)
-    return value if -_INT64 <= value < _INT64 else None
 
 
 class LabelRequirement:
-    """key operator values on node labels; a table by value id, extended when new values appear."""
+    """key operator values on node labels, or several requirements on one key of which one must
+    hold; a table by value id, made anew when new values appear.
+
+    What passes is a set of values, or all but a set, beside numbers beyond a bound: so a thousand
+    requirements on a key, ORed, are one table.
+    """
 
     def __init__(self, requirement: Requirement, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._key = requirement.key
-        self._operator = requirement.operator
-        self._values = frozenset(requirement.values)
-        self._bound = int64(requirement.values[0]) if self._operator in ("Gt", "Lt") else None
+        self._absent = False
+        """Nodes without the key pass."""
+        self._inside: set[str] = set()
+        """Values that pass."""
+        self._outside: set[str] | None = None
+        """All values but these pass; None: nothing of the kind."""
+        self._above: int | None = None
+        self._below: int | None = None
         self._column: LabelColumn | None = None
-        self._table: list[bool] = []
+        self._table: Bools = np.zeros(0, dtype=np.bool_)
+        self.or_else(requirement)
 
-    def _matches(self, value: str) -> bool:
-        match self._operator:
+    def or_else(self, requirement: Requirement) -> None:
+        """Pass what another requirement on the same key passes as well."""
+        self._column = None
+        match requirement.operator:
             case "In":
-                return value in self._values
-            case "NotIn":
-                return value not in self._values
-            case "Exists":
-                return True
+                self._inside.update(requirement.values)
+            case "NotIn" | "Exists":
+                self._absent |= requirement.operator == "NotIn"
+                but = set(requirement.values)
+                self._outside = but if self._outside is None else self._outside & but
             case "DoesNotExist":
-                return False
-        number = int64(value)
-        if number is None or self._bound is None:
-            return False
-        return number > self._bound if self._operator == "Gt" else number < self._bound
+                self._absent = True
+            case "Gt":
+                bound = int64(requirement.values[0])
+                assert bound is not None
+                self._above = bound if self._above is None else min(bound, self._above)
+            case "Lt":
+                bound = int64(requirement.values[0])
+                assert bound is not None
+                self._below = bound if self._below is None else max(bound, self._below)
+
+    def _over(self, column: LabelColumn) -> Bools:
+        """bool by value id; id 0 stands for nodes without the key."""
+        table: Bools = np.full(len(column.values), self._outside is not None, dtype=np.bool_)
+        for values, passes in ((self._outside or (), False), (self._inside, True)):
+            for value in values:
+                known = column.id_of(value)
+                if known > 0:
+                    table[known] = passes
+        if self._above is not None or self._below is not None:
+            numbers, are_numbers = column.numbers()
+            if self._above is not None:
+                table |= are_numbers & (numbers > self._above)
+            if self._below is not None:
+                table |= are_numbers & (numbers < self._below)
+        table[0] = self._absent
+        return table
 
     def _refreshed(self) -> LabelColumn:
         column = self._snapshot.label_column(self._key)
-        if column is not self._column:
+        if column is not self._column or len(self._table) != len(column.values):
             self._column = column
-            self._table = [self._operator in ("NotIn", "DoesNotExist")]
-        if len(self._table) < len(column.values):
-            self._table += [self._matches(v) for v in column.values[len(self._table) :]]
+            self._table = self._over(column)
         return column
 
     def passes(self, view: View) -> Bools:
         """bool[view.size]."""
-        column = self._snapshot.label_column(self._key)
-        if self._operator == "In" and len(self._values) == 1:
-            wanted = column.id_of(next(iter(self._values)))
-            equal: Bools = view.of(column.ids) == wanted
-            return equal
         column = self._refreshed()
-        passes: Bools = np.array(self._table, dtype=np.bool_)[view.of(column.ids)]
+        passes: Bools = self._table[view.of(column.ids)]
         return passes
 
     def passes_row(self, row: int) -> bool:
         """The same for one row."""
         column = self._refreshed()
-        return self._table[column.cells[row]]
+        return self._table.item(column.cells[row])
 
 
 class NameRequirement:
@@ -137,6 +155,29 @@ def compile_term(term: NodeTerm, snapshot: Snapshot) -> Term | None:
         [LabelRequirement(r, snapshot) for r in term.expressions]
         + [NameRequirement(r, snapshot) for r in term.fields]
     )
+
+
+def compile_terms(terms: Iterable[NodeTerm], snapshot: Snapshot) -> list[Term]:
+    """Terms ready to be ORed, without those that match nothing. Those that consist of a single
+    label requirement become one for each key: a pod may have ten thousand."""
+    found: list[Term] = []
+    single: dict[str, LabelRequirement] = {}
+    for term in terms:
+        if len(term.expressions) != 1 or term.fields:
+            compiled = compile_term(term, snapshot)
+            if compiled is not None:
+                found.append(compiled)
+            continue
+        requirement = term.expressions[0]
+        if not _parses(requirement):
+            continue
+        known = single.get(requirement.key)
+        if known is not None:
+            known.or_else(requirement)
+        else:
+            known = single[requirement.key] = LabelRequirement(requirement, snapshot)
+            found.append(Term([known]))
+    return found
 
 
 def _parses(requirement: Requirement) -> bool:

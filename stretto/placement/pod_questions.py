@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from stretto.model.selector import requirements_match
 from stretto.model.shape import PodTerm, Requirement, Shape
@@ -100,15 +101,23 @@ class Incoming:
     labels: tuple[tuple[str, str], ...]
     namespace_labels: tuple[tuple[str, str], ...]
 
+    @cached_property
+    def _labels(self) -> dict[str, str]:
+        return dict(self.labels)
+
+    @cached_property
+    def _namespace_labels(self) -> dict[str, str]:
+        return dict(self.namespace_labels)
+
     def meant_by(self, term: PodTerm) -> bool:
         """Whether a term of another pod is about it (framework AffinityTerm.Matches)."""
-        return self._inside(term) and requirements_match(term.selector, dict(self.labels))
+        return self._inside(term) and requirements_match(term.selector, self._labels)
 
     def _inside(self, term: PodTerm) -> bool:
         if self.namespace in term.namespaces:
             return True
         selector = term.namespace_selector
-        return selector is not None and requirements_match(selector, dict(self.namespace_labels))
+        return selector is not None and requirements_match(selector, self._namespace_labels)
 
 
 @dataclass(frozen=True)
@@ -122,10 +131,8 @@ class Against:
     def weight(self, kin: Kin) -> int:
         """How many terms of a pod are."""
         return sum(
-            term.flavour is Flavour.ANTI
-            and term.term.topology_key == self.topology_key
-            and self.incoming.meant_by(term.term)
-            for term in kin.terms
+            term.flavour is Flavour.ANTI and self.incoming.meant_by(term.term)
+            for term in kin.terms_over(self.topology_key)
         )
 
 
@@ -146,10 +153,7 @@ class Preference:
     def weight(self, kin: Kin) -> int:
         """The sum over terms of both sides."""
         found = sum(weight for weight, term in self.own if term.matches(kin.namespace, kin.labels))
-        for term in kin.terms if self.incoming is not None else ():
-            # The key first: a pod may have a thousand terms, each over a key of its own.
-            if term.term.topology_key != self.topology_key:
-                continue
+        for term in kin.terms_over(self.topology_key) if self.incoming is not None else ():
             if weight := term_weight(term, hard_weight=self.hard_weight):
                 found += weight * self.incoming.meant_by(term.term)  # type: ignore[union-attr]
         return found

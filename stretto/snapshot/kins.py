@@ -94,6 +94,17 @@ class Kin:
         """Affinity terms of its pods."""
         return self.identity.terms
 
+    def terms_over(self, topology_key: str) -> tuple[Term, ...]:
+        """Those over one key; a pod may have a thousand terms, each over a key of its own."""
+        return self._terms_by_key.get(topology_key, ()) if self.identity.terms else ()
+
+    @cached_property
+    def _terms_by_key(self) -> dict[str, tuple[Term, ...]]:
+        found: dict[str, list[Term]] = {}
+        for term in self.identity.terms:
+            found.setdefault(term.term.topology_key, []).append(term)
+        return {key: tuple(terms) for key, terms in found.items()}
+
     @property
     def terminating(self) -> bool:
         """Its pods are being deleted."""

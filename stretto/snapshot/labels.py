@@ -7,6 +7,7 @@ with new ids.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,9 @@ from stretto.snapshot.delta import NodeRow
 from stretto.snapshot.resources import grown
 
 Int32s = npt.NDArray[np.int32]
+Numbers = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INT64 = 1 << 63
 COLUMNS = 256
 """Columns kept at most: 256 keys of 10,000 nodes are 10 MB."""
 
@@ -23,11 +27,19 @@ ABSENT = 16_384
 """Keys that no node carries, remembered at most."""
 
 
+def int64(text: str) -> int | None:
+    """Go's strconv.ParseInt(text, 10, 64)."""
+    if len(text) > 64 or not _INTEGER.fullmatch(text):
+        return None
+    value = int(text)
+    return value if -_INT64 <= value < _INT64 else None
+
+
 class LabelColumn:
     """The values of one label key: ``ids[row]`` indexes ``values``; id 0 means the key is
     absent."""
 
-    __slots__ = ("_index", "cells", "ids", "key", "values")
+    __slots__ = ("_index", "_numbers", "cells", "ids", "key", "values")
 
     def __init__(self, key: str, *, capacity: int) -> None:
         self.key = key
@@ -35,6 +47,20 @@ class LabelColumn:
         self.cells = memoryview(self.ids)  # type: ignore[arg-type]
         self.values: list[str] = [""]
         self._index: dict[str, int] = {}
+        self._numbers: Numbers = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
+
+    def numbers(self) -> Numbers:
+        """By value id: the number that a value is, and whether it is one."""
+        known = len(self._numbers[0])
+        if known < len(self.values):
+            read = [int64(value) for value in self.values[known:]]
+            more = np.array([number or 0 for number in read], dtype=np.int64)
+            are = np.array([number is not None for number in read], dtype=np.bool_)
+            self._numbers = (
+                np.concatenate((self._numbers[0], more)),
+                np.concatenate((self._numbers[1], are)),
+            )
+        return self._numbers
 
     def id_of(self, value: str) -> int:
         """The id of a value, or -1 if no node ever carried it."""

@@ -260,10 +260,20 @@ class InterPodAffinity(Plugin):
 
     def __init__(self, args: InterPodArgs) -> None:
         self._args = args
+        self._last: tuple[Shape, Snapshot, tuple[int, int], Basis] | None = None
 
     def basis(self, shape: Shape, snapshot: Snapshot) -> Basis:
         """Terms of pods on nodes that are about the shape, its own counted as if one of its pods
         were there already: placing the first must not change it."""
+        stamp = snapshot.kind_version(NAMESPACE), snapshot.kins.terms_version
+        last = self._last
+        if last is not None and last[0] is shape and last[1] is snapshot and last[2] == stamp:
+            return last[3]  # each of filter, scorer and what they rest on asks
+        found = self._basis(shape, snapshot)
+        self._last = shape, snapshot, stamp, found
+        return found
+
+    def _basis(self, shape: Shape, snapshot: Snapshot) -> Basis:
         terms = (*snapshot.kins.terms_for(shape.namespace), *terms_of(shape))
         if not terms:
             return NOTHING

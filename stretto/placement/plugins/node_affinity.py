@@ -18,7 +18,7 @@ from stretto.placement.framework import (
     Scorer,
     View,
 )
-from stretto.placement.node_selector import LabelRequirement, Term, compile_term
+from stretto.placement.node_selector import LabelRequirement, Term, compile_term, compile_terms
 from stretto.snapshot.columns import Snapshot
 
 NAME = "NodeAffinity"
@@ -38,8 +38,7 @@ class AnyTerm:
     """Terms ORed; no terms match nothing."""
 
     def __init__(self, terms: tuple[NodeTerm, ...], snapshot: Snapshot) -> None:
-        compiled = (compile_term(term, snapshot) for term in terms)
-        self._terms: list[Term] = [term for term in compiled if term is not None]
+        self._terms = compile_terms(terms, snapshot)
 
     def passes(self, view: View) -> Bools:
         """bool[view.size]."""
