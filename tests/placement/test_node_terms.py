@@ -13,7 +13,7 @@ from stretto.placement.framework import View
 from stretto.placement.node_selector import compile_term, compile_terms
 from stretto.placement.pod_questions import AnyOf, Selected
 from stretto.snapshot.columns import Snapshot
-from stretto.snapshot.delta import Delta, NodeChange, NodeRow
+from stretto.snapshot.delta import Delta, NodeChange
 from tests.placement import worlds
 
 VALUES = ("", "1", "2", "3", "x", "-7", "9" * 30)
