@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stretto.ledger.types import MAX_AMOUNT, Holdings, LedgerEntry, sums_of_entries
 
@@ -24,15 +25,14 @@ PERIOD_S = 30.0
 TURN_S = 1.0
 
 
-@dataclass(slots=True)
-class Expected:
+class Expected(msgspec.Struct):
     """What the ledger must say of some accounts."""
 
-    entries: dict[str, dict[str, LedgerEntry]] = field(default_factory=dict)
+    entries: dict[str, dict[str, LedgerEntry]] = msgspec.field(default_factory=dict)
     """Node uid → pod uid → entry."""
-    changing: set[str] = field(default_factory=set)
+    changing: set[str] = msgspec.field(default_factory=set)
     """Pods whose accepted version is being changed just now."""
-    used: dict[str, dict[str, int]] = field(default_factory=dict)
+    used: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     """Account that is no node's → resource → amount."""
 
     @property

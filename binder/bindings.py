@@ -23,7 +23,8 @@ A machine of plain methods: each answer goes in, the next :class:`Action` comes 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from binder.commit import Reservation
 from stretto.model.unit import Cause, OutcomeKind
@@ -68,8 +69,7 @@ class ActionKind(enum.IntEnum):
     """It waits for the watch, or is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """The next step, after ``delay_s`` seconds."""
 
     kind: ActionKind
@@ -78,8 +78,7 @@ class Action:
     """FENCE: the version that the patch requires. REBASE: the version to accept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """What a consistent read of the pod showed."""
 
     found: bool
@@ -91,8 +90,7 @@ class Read:
     """It still has the shape that was placed."""
 
 
-@dataclass(slots=True)
-class End:
+class End(msgspec.Struct):
     """How it ended, for the ledger, the log and the dispatcher."""
 
     kind: OutcomeKind

@@ -14,8 +14,9 @@ pods of that name on it, whatever its uid.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from binder.device_book import DeviceBook
 from binder.pod_labels import Labels, PodLabels
@@ -43,19 +44,17 @@ from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 from stretto.snapshot.quota_rows import tell_quota
 
 
-@dataclass(slots=True)
-class NodeEntry:
+class NodeEntry(msgspec.Struct):
     """A node incarnation."""
 
     node_id: NodeId
     row: NodeRow
     frozen: bool = False
-    pods: set[str] = field(default_factory=set)
+    pods: set[str] = msgspec.field(default_factory=set)
     """Uids of the pods on it."""
 
 
-@dataclass(slots=True)
-class PodRow:
+class PodRow(msgspec.Struct):
     """A pod that is on a node: reserved by us or seen bound."""
 
     shape_id: int

@@ -16,7 +16,6 @@ normal result and carries the sequence to reach before the next try.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -104,8 +103,7 @@ class Reservation(NamedTuple):
         return self.volumes != NO_VOLUMES or self.devices != NO_DEVICES
 
 
-@dataclass(slots=True)
-class Tentative:
+class Tentative(msgspec.Struct):
     """A unit that memory accepted."""
 
     incoming: Incoming
@@ -120,27 +118,25 @@ class Tentative:
     """What they take beside their room."""
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(msgspec.Struct):
     """Proposals between memory's word and the ledger's."""
 
-    verdicts: list[tuple[int, Verdict]] = field(default_factory=list)
+    verdicts: list[tuple[int, Verdict]] = msgspec.field(default_factory=list)
     """(stream, verdict), decided already."""
-    tentative: list[Tentative] = field(default_factory=list)
-    units: list[LedgerUnit] = field(default_factory=list)
+    tentative: list[Tentative] = msgspec.field(default_factory=list)
+    units: list[LedgerUnit] = msgspec.field(default_factory=list)
     """What the ledger is asked, one a tentative."""
 
 
-@dataclass(slots=True)
-class Settled:
+class Settled(msgspec.Struct):
     """What a batch came to."""
 
-    verdicts: list[tuple[int, Verdict]] = field(default_factory=list)
-    reservations: list[Reservation] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    free: list[str] = field(default_factory=list)
+    verdicts: list[tuple[int, Verdict]] = msgspec.field(default_factory=list)
+    reservations: list[Reservation] = msgspec.field(default_factory=list)
+    outcomes: list[Outcome] = msgspec.field(default_factory=list)
+    free: list[str] = msgspec.field(default_factory=list)
     """Pod uids that the ledger granted and memory cannot take any more."""
-    drift: list[str] = field(default_factory=list)
+    drift: list[str] = msgspec.field(default_factory=list)
     """Accounts to audit."""
 
 

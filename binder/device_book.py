@@ -10,7 +10,6 @@ that was not ends with the pod's reservation, and the log says again what the AP
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -18,8 +17,7 @@ from stretto.model.devices import CLAIM, Allocation, ClaimRow, decode_claim, enc
 from stretto.placement.devices.plan import DevicePlan
 
 
-@dataclass(slots=True)
-class Hold:
+class Hold(msgspec.Struct):
     """Devices that are promised to a claim."""
 
     pod: str

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from binder.bindings import Binding, Stage
 from stretto.snapshot.delta import Delta
 
 
-@dataclass(slots=True)
-class Scheduled:
+class Scheduled(msgspec.Struct):
     """A pod that has been bound, for its event."""
 
     namespace: str
@@ -19,13 +18,12 @@ class Scheduled:
     profile: str
 
 
-@dataclass(slots=True)
-class Effects:
+class Effects(msgspec.Struct):
     """What is to be done, in this order: publish, write to the ledger, tell, note."""
 
-    deltas: list[Delta] = field(default_factory=list)
+    deltas: list[Delta] = msgspec.field(default_factory=list)
     outcomes: bool = False
     """The outcome log has grown."""
-    scheduled: list[Scheduled] = field(default_factory=list)
-    ended: list[tuple[Binding, Stage]] = field(default_factory=list)
+    scheduled: list[Scheduled] = msgspec.field(default_factory=list)
+    ended: list[tuple[Binding, Stage]] = msgspec.field(default_factory=list)
     """Reservations that have come to an end, for the audit log: BOUND, or OVER when freed."""

@@ -8,8 +8,9 @@ kind belongs to an API that not every server serves: it is looked for again now 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from binder.storage import HELD_KINDS
 from stretto.model import device_rows
@@ -51,8 +52,7 @@ DEVICE_RESOURCES = {
 """Kind → plural name in the API's paths."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectKind:
+class ObjectKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of object that is watched."""
 
     kind: str

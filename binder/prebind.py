@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from binder.bindings import Binding
 from binder.commit import Reservation
@@ -102,8 +103,7 @@ class Step(NamedTuple):
     delay_s: float = 0.0
 
 
-@dataclass(slots=True)
-class Prebind:
+class Prebind(msgspec.Struct):
     """One pod."""
 
     binding: Binding
@@ -111,8 +111,8 @@ class Prebind:
     writes: list[AnyWrite]
     """Still to be made, the next one last."""
     phase: Phase = Phase.WRITING
-    made: list[AnyWrite] = field(default_factory=list)
-    shown: set[str] = field(default_factory=set)
+    made: list[AnyWrite] = msgspec.field(default_factory=list)
+    shown: set[str] = msgspec.field(default_factory=set)
     """Claims whose write the API has shown: only then does its absence mean a loss."""
     tries: int = 0
     failure: str = ""

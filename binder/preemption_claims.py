@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis, Member, Unit
@@ -18,8 +19,7 @@ class ClaimStage(enum.IntEnum):
     OVER = 3
 
 
-@dataclass(slots=True)
-class Leaving:
+class Leaving(msgspec.Struct):
     """A victim."""
 
     uid: str
@@ -34,8 +34,7 @@ class Leaving:
     """Uids of the pods of its group that go with it, itself included; empty: it goes alone."""
 
 
-@dataclass(slots=True)
-class Seat:
+class Seat(msgspec.Struct):
     """A member of the unit, and the node that is claimed for it."""
 
     member: Member
@@ -49,8 +48,7 @@ class Seat:
     """The nomination is known to be in the pod's status."""
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(msgspec.Struct):
     """A unit's claim: all of its members, or nobody."""
 
     unit: Unit

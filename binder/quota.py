@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from stretto.model.shape import Shape
 from stretto.quota.accounts import NO_LEVEL, Accounts
@@ -40,8 +41,7 @@ Likes = tuple[str, int, Amounts]
 """(queue, level, amounts)."""
 
 
-@dataclass(slots=True)
-class Counted:
+class Counted(msgspec.Struct):
     """A pod in a queue."""
 
     uid: str

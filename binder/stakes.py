@@ -21,7 +21,6 @@ then are chosen again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,8 +46,7 @@ PASSED_NODES = 256
 """Names of fruitless nodes that are remembered for a unit."""
 
 
-@dataclass(slots=True)
-class Stake:
+class Stake(msgspec.Struct):
     """A unit's stake."""
 
     row: StakeRow

@@ -11,7 +11,6 @@ hold is given up before, the log says again what the API says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -30,15 +29,14 @@ from stretto.snapshot.volume_rows import (
 HELD_KINDS = (VOLUME, CLAIM)
 
 
-@dataclass(slots=True)
-class Hold:
+class Hold(msgspec.Struct):
     """What is promised to a claim."""
 
     volume: str
     """The volume it gets; empty: it is provisioned."""
     node: str
     """The node it is provisioned on; empty for a volume."""
-    pods: set[str] = field(default_factory=set)
+    pods: set[str] = msgspec.field(default_factory=set)
     shown: bool = False
     """The API has shown it, be it for a moment between two looks."""
 

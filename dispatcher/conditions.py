@@ -11,7 +11,6 @@ precondition (design §12.19).
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
 
 import msgspec
 
@@ -23,8 +22,7 @@ from dispatcher.shapes import Mode, ShapeRecord
 WAITING_PLACES = (Place.WAITING, Place.BACKOFF, Place.REFUSED, Place.GROUPED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneLimits:
+class LaneLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of the lane."""
 
     per_second: float = 50.0

@@ -12,7 +12,8 @@ In every mode the whole cluster is searched before a pod is said to fit nowhere 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from stretto.model.unit import Cause
 
@@ -28,8 +29,7 @@ class PartitionMode(enum.IntEnum):
     SINGLE = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContentionLimits:
+class ContentionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """When a shape's mode moves."""
 
     window: int = 64

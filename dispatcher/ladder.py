@@ -19,7 +19,8 @@ from __future__ import annotations
 import enum
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dispatcher.contention import PartitionMode
 from dispatcher.pods import PodRecord
@@ -37,8 +38,7 @@ class Rung(enum.IntEnum):
     STAKE = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LadderLimits:
+class LadderLimits(msgspec.Struct, frozen=True, kw_only=True):
     """When a unit climbs."""
 
     other_shard: int = 2

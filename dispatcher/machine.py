@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -40,18 +39,17 @@ from stretto.placement.events import ASSIGNED_POD, NODE, TIMEOUT, ClusterEvent
 from stretto.snapshot.delta import Delta, ObjectRow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineLimits:
+class MachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Times and bounds of the whole."""
 
-    queue: QueueLimits = field(default_factory=QueueLimits)
-    outcomes: OutcomeLimits = field(default_factory=OutcomeLimits)
-    lane: LaneLimits = field(default_factory=LaneLimits)
-    shards: ShardLimits = field(default_factory=ShardLimits)
+    queue: QueueLimits = msgspec.field(default_factory=QueueLimits)
+    outcomes: OutcomeLimits = msgspec.field(default_factory=OutcomeLimits)
+    lane: LaneLimits = msgspec.field(default_factory=LaneLimits)
+    shards: ShardLimits = msgspec.field(default_factory=ShardLimits)
     ask_after_s: float = 10.0
     """A pod that is with the Binder for longer without a word is asked about."""
     asks_a_tick: int = 64
-    ladder: LadderLimits = field(default_factory=LadderLimits)
+    ladder: LadderLimits = msgspec.field(default_factory=LadderLimits)
     tidy_s: float = 60.0
     """How often a standby drops what only a leader uses up."""
 

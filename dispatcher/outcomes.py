@@ -12,7 +12,7 @@ requeued record no longer matches it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from dispatcher.conditions import ConditionLane
 from dispatcher.contention import RACES, Contention, ContentionLimits
@@ -26,8 +26,7 @@ PATIENT = frozenset({Cause.STALE, Cause.OVERLOAD, Cause.POD_CHANGED})
 """Causes that trying again at once would not mend."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeLimits:
+class OutcomeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """When patience begins."""
 
     fast_conflicts: int = 5

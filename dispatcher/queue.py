@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dispatcher.groups import Groups
 from dispatcher.lanes import Lanes
@@ -42,8 +43,7 @@ PROBE_OPEN = 64
 """A shape whose allowance has grown beyond one batch is open."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLimits:
+class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Times of the queue, in seconds; kube-scheduler's defaults."""
 
     initial_backoff_s: float = 1.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -39,8 +38,7 @@ Note = Callable[[str, str, str], None]
 """(unit, what happened, in a sentence): writes the story of a unit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardLimits:
+class ShardLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Patience with shards, and with pods that shards die of."""
 
     deadline_s: float = 60.0

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from scheduler_shard.shapes import ShapeEntry
 from stretto.model.diagnosis import Diagnosis, Rejected
@@ -38,8 +39,7 @@ class Doomed(NamedTuple):
     violations: int
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """What the shell is to ask."""
 
     unit: Unit
@@ -64,19 +64,18 @@ class Question:
         return self.unit.unit_id, self.unit.attempt
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """What the extenders said together."""
 
-    allowed: list[str] = field(default_factory=list)
+    allowed: list[str] = msgspec.field(default_factory=list)
     """Names of the nodes that are left."""
-    bonus: dict[str, int] = field(default_factory=dict)
+    bonus: dict[str, int] = msgspec.field(default_factory=dict)
     """Node name → what prioritising adds to its total."""
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
     """Node name → why an extender left it out."""
-    unresolvable: set[str] = field(default_factory=set)
+    unresolvable: set[str] = msgspec.field(default_factory=set)
     """Those of them where preemption cannot help."""
-    doomed: dict[str, list[str]] = field(default_factory=dict)
+    doomed: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """Of a question about victims: node name → uids of the pods to go."""
     error: str = ""
     """An extender that matters failed: the attempt ends with this."""

@@ -8,7 +8,6 @@ nothing is called hopeless meanwhile. When the log has reached the verdict, it s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -21,18 +20,17 @@ from stretto.placement.preemption import Refused
 from stretto.snapshot.columns import Snapshot
 
 
-@dataclass(slots=True)
-class Decided:
+class Decided(msgspec.Struct):
     """What becomes of units that fit nowhere."""
 
     diagnosis: Diagnosis
     """Why, and why preemption does not help the hopeless ones."""
-    proposals: list[Proposal] = field(default_factory=list)
+    proposals: list[Proposal] = msgspec.field(default_factory=list)
     """With victims."""
-    hopeless: list[Unit] = field(default_factory=list)
-    releases: list[Release] = field(default_factory=list)
+    hopeless: list[Unit] = msgspec.field(default_factory=list)
+    releases: list[Release] = msgspec.field(default_factory=list)
     """Claims to devices that keep them from where they could go."""
-    undecided: list[Unit] = field(default_factory=list)
+    undecided: list[Unit] = msgspec.field(default_factory=list)
     """A claim of our own that is open may be what keeps them out."""
 
 

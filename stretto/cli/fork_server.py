@@ -2,10 +2,10 @@
 
 Loading the code of a role takes 0.2 to 0.5 s of CPU, as much as binding a thousand pods; a fork
 takes some milliseconds and shares what is loaded. A fork is safe as long as there is nothing but
-code to be copied, so this process has one thread, no event loop, no gRPC core, no connection and no
-credentials, then and ever; it checks the first before each fork. A request is one message (JSON)
-on a socket pair with the descriptor that the role's output goes to; it answers with the process id,
-and later with how the process ended.
+code to be copied, so this process has one thread, no event loop, no gRPC core and no connection,
+and reads no credentials, then and ever; it checks the first before each fork. A request is one
+message (JSON) on a socket pair with the descriptor that the role's output goes to; it answers with
+the process id, and later with how the process ended.
 
 It ends when the other end of its socket is closed, and not by a signal, because a service manager
 sends SIGTERM to all processes of a unit at once, and the roles need their time. What still runs
@@ -18,6 +18,7 @@ import contextlib
 import gc
 import importlib
 import os
+import pathlib
 import selectors
 import signal
 import socket
@@ -173,6 +174,17 @@ def become(name: str, *, outputs: list[int], parent: int) -> None:
 def name_process(name: str) -> None:
     """The name that ``ps`` and ``top`` show; the command line stays the fork server's."""
     prctl(PR_SET_NAME, name.encode()[:15])
+
+
+def serve_ahead(control: socket.socket, *, parent: int) -> int:
+    """In a fork of a command: what :func:`main` is in a process that was started afresh."""
+    os.setsid()
+    die_with_parent()
+    if os.getppid() != parent:
+        return 1
+    with pathlib.Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return main(control.detach())
 
 
 def main(descriptor: int) -> int:

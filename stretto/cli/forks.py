@@ -1,7 +1,9 @@
 """Processes that are forks of the fork server, for the supervisor's event loop.
 
 The server is started with the first process and again if it has died, which its forks do not
-survive; see :mod:`stretto.cli.fork_server`.
+survive; see :mod:`stretto.cli.fork_server`. A command that knows that it will need one forks it off
+itself before there is a loop (:func:`fork_ahead`): then an interpreter does not start again, what
+is loaded already is shared, and the rest is loaded while the command goes about its own start.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import signal
 import socket
 import sys
 from collections import deque
+from typing import Protocol
 
 import msgspec
 
@@ -58,10 +61,67 @@ class Fork:
         self._ended.set()
 
 
+class ServerProcess(Protocol):
+    """The process of a server; as much of asyncio's own as is used here."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    async def wait(self) -> int:
+        """How it ended."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
+class Ahead:
+    """A server that was forked before there was a loop."""
+
+    LOOK_S = 0.01
+    """Between looks whether it has ended, which only somebody does who has told it to."""
+
+    def __init__(self, pid: int, control: socket.socket) -> None:
+        self.pid = pid
+        self.control = control
+
+    async def wait(self) -> int:
+        """How it ended."""
+        while (code := self._ended()) is None:  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(self.LOOK_S)
+        return code
+
+    def _ended(self) -> int | None:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def fork_ahead() -> Ahead | socket.socket:
+    """Fork a server off, before there is a loop, a thread or a connection. In the fork, the socket
+    that it now has to serve: with :func:`stretto.cli.fork_server.serve_ahead`."""
+    ours, its = control_pair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        return its
+    its.close()
+    return Ahead(pid, ours)
+
+
+def control_pair() -> tuple[socket.socket, socket.socket]:
+    """Our end and the server's of the socket between us, which keeps messages apart."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
 class _Server:
     """A running fork server, and what it has forked."""
 
-    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+    def __init__(self, process: ServerProcess, control: socket.socket) -> None:
+        control.setblocking(False)
         self.process = process
         self.lost = False
         self._control = control
@@ -127,10 +187,10 @@ class _Server:
 
 
 class Forks:
-    """Starts processes from a fork server, and the server when it is needed."""
+    """Starts processes from a fork server, and the server when it is needed and not there yet."""
 
-    def __init__(self) -> None:
-        self._server: _Server | None = None
+    def __init__(self, ahead: Ahead | None = None) -> None:
+        self._server = _Server(ahead, ahead.control) if ahead else None
         self._starting = asyncio.Lock()
 
     @property
@@ -167,12 +227,11 @@ class Forks:
 
 
 async def _start_server() -> _Server:
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, its = control_pair()
     with its:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "stretto.cli.fork_server", str(its.fileno()),
             stdin=asyncio.subprocess.DEVNULL, pass_fds=(its.fileno(),),
             preexec_fn=die_with_parent, start_new_session=True,
         )  # fmt: skip
-    ours.setblocking(False)
     return _Server(process, ours)

@@ -7,7 +7,6 @@ This is where the helper of a family plugs in: a maker of object rows in :data:`
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import msgspec
@@ -246,11 +245,11 @@ class WorldState:
         """
         names = {pod.metadata.uid: key for key, pod in self._pods.items()}
         found = self.kernel.post_filter(shape, seed=0, by_name=True)
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             found,
             victims=tuple(names[uid] for uid in found.victims),
             candidates=tuple(
-                dataclasses.replace(c, victims=tuple(names[uid] for uid in c.victims))
+                msgspec.structs.replace(c, victims=tuple(names[uid] for uid in c.victims))
                 for c in found.candidates
             ),
         )

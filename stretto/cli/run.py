@@ -19,6 +19,8 @@ from typing import Any
 
 import msgspec
 
+from stretto.cli.fork_server import serve_ahead
+from stretto.cli.forks import Ahead, Forks, fork_ahead
 from stretto.cli.kept_ledger import KeptLedger
 from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port, own_age_s
@@ -101,14 +103,13 @@ class RunSettings(LedgerSettings):
         check_name(self.lease_namespace, flag="--lease-namespace")
 
 
-@dataclasses.dataclass
-class Ports:
+class Ports(msgspec.Struct):
     """Loopback ports of the roles of one machine."""
 
-    dispatcher: int = dataclasses.field(default_factory=free_port)
-    binder: int = dataclasses.field(default_factory=free_port)
-    dispatcher_http: int = dataclasses.field(default_factory=free_port)
-    binder_http: int = dataclasses.field(default_factory=free_port)
+    dispatcher: int = msgspec.field(default_factory=free_port)
+    binder: int = msgspec.field(default_factory=free_port)
+    dispatcher_http: int = msgspec.field(default_factory=free_port)
+    binder_http: int = msgspec.field(default_factory=free_port)
 
 
 def common_flags(settings: RunSettings) -> list[str]:
@@ -266,12 +267,16 @@ def scheduler_names(settings: RunSettings) -> tuple[str, ...]:
     ).names
 
 
-async def run_all(settings: RunSettings, *, stop: asyncio.Event) -> int:
-    """Start everything, stay until ``stop``, end everything."""
+async def run_all(
+    settings: RunSettings, *, stop: asyncio.Event, server: Ahead | None = None
+) -> int:
+    """Start everything (from a fork server that is there already, if it is given), stay until
+    ``stop``, end everything."""
     names = ", ".join(scheduler_names(settings))
     uid = await cluster_uid(settings)
     async with ledger_of(settings, uid=uid) as (url, excuse):
-        supervisor = Supervisor(roles_of(settings, redis_url=url, ports=Ports()))
+        roles = roles_of(settings, redis_url=url, ports=Ports())
+        supervisor = Supervisor(roles, forks=Forks(server))
         supervisor.roles["binder"].excuse = excuse
         try:
             await start_or(stop, supervisor=supervisor)
@@ -320,5 +325,9 @@ async def start_or(stop: asyncio.Event, *, supervisor: Supervisor) -> None:
 
 def run_command(settings: RunSettings) -> int:
     """Entry point of `stretto run`."""
+    parent = os.getpid()
+    server = fork_ahead()
+    if not isinstance(server, Ahead):
+        return serve_ahead(server, parent=parent)
     setup_logging(format=settings.log_format, level=settings.log_level)
-    return run_role(lambda stop: run_all(settings, stop=stop))
+    return run_role(lambda stop: run_all(settings, server=server, stop=stop))

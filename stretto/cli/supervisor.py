@@ -11,7 +11,6 @@ so that a killed supervisor leaves nothing behind.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import os
 import pathlib
@@ -21,6 +20,8 @@ import socket
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
+
+import msgspec
 
 from stretto.cli.forks import Fork, Forks
 from stretto.model.errors import OperatorError
@@ -77,8 +78,7 @@ class RestartPause:
         return pause_s
 
 
-@dataclasses.dataclass
-class Role:
+class Role(msgspec.Struct):
     """A process to keep running."""
 
     name: str
@@ -133,10 +133,12 @@ async def answers(url: str) -> bool:
 class Supervisor:
     """Owns the processes of the roles; see the module docstring."""
 
-    def __init__(self, roles: list[Role], *, stop_grace_s: float = 8.0) -> None:
+    def __init__(
+        self, roles: list[Role], *, stop_grace_s: float = 8.0, forks: Forks | None = None
+    ) -> None:
         self.roles = {role.name: role for role in roles}
         self.stop_grace_s = stop_grace_s
-        self.forks = Forks()
+        self.forks = forks or Forks()
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self.failed: asyncio.Future[RoleError] = asyncio.get_running_loop().create_future()
 

@@ -7,18 +7,18 @@ told where the address and the credentials are told.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import ssl
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 Pem = Path | bytes
 """A file, or what would be in it."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tls:
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
     """What a connection has to be set up with."""
 
     authority: Pem | None = None

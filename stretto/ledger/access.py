@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+import msgspec
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -73,8 +73,7 @@ OTHER_KEY = "not-a-ledger"
 RULES = "see the user of deploy/make-ledger-user.sh, or give --redis-insecure"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(msgspec.Struct, frozen=True, kw_only=True):
     """How to log in; the default is what a URL says by itself."""
 
     password_file: Path | None = None

@@ -21,7 +21,6 @@ import struct
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import hiredis
@@ -90,8 +89,7 @@ MALFORMED = (
 PARTS = ("meta", "accounts", "open", "bound", "units")
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(msgspec.Struct, frozen=True):
     """A numbered call that has no answer yet."""
 
     packed: bytes

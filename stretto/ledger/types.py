@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -107,8 +106,7 @@ class ReserveReply(NamedTuple):
     """HELD: which pod has an entry already."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """What the ledger must know of a node, or of anything else that is given away in amounts;
     ``used`` is the ledger's own business."""
 
@@ -116,7 +114,7 @@ class Account:
     """A node's uid, or :func:`account_uid`."""
     capacity: Mapping[str, int]
     """Resource → amount; of a node: what it has allocatable."""
-    foreign: Mapping[str, int] = field(default_factory=dict)
+    foreign: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Held by what has no entry: pods bound by others, static pods, objects of the API."""
     frozen: bool = False
 
@@ -188,8 +186,7 @@ class LedgerOp(msgspec.Struct, frozen=True, gc=False):
         return cls(OpCode.FOREIGN, account, lines=lines)
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(msgspec.Struct, frozen=True):
     """A reservation as the ledger holds it."""
 
     pod_uid: str
@@ -222,8 +219,7 @@ def sums_of_entries(entries: Iterable[LedgerEntry]) -> dict[str, dict[str, int]]
     return {account: there for account, there in sums.items() if there}
 
 
-@dataclass(frozen=True, slots=True)
-class Holdings:
+class Holdings(msgspec.Struct, frozen=True):
     """What the ledger says of some accounts and pods; what it has nothing of is left out."""
 
     used: dict[str, dict[str, int]]
@@ -232,8 +228,7 @@ class Holdings:
     """By pod uid."""
 
 
-@dataclass(frozen=True, slots=True)
-class InstallReply:
+class InstallReply(msgspec.Struct, frozen=True):
     """What a new Binder finds."""
 
     generation: str

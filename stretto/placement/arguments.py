@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec import structs
 
 from stretto.placement.claim_args import (
     DeviceArgs,
@@ -35,21 +37,20 @@ _KINDS = frozenset({
 """Plugins whose arguments have a kind; those of others are not read, as upstream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(msgspec.Struct, frozen=True):
     """Arguments by plugin; upstream's defaults where nothing is said."""
 
-    fit: FitArgs = field(default_factory=FitArgs)
-    balanced: tuple[WeightedResource, ...] = field(
+    fit: FitArgs = msgspec.field(default_factory=FitArgs)
+    balanced: tuple[WeightedResource, ...] = msgspec.field(
         default_factory=lambda: balanced_args(None, where="")
     )
-    affinity: AddedAffinity = field(default_factory=AddedAffinity)
-    spread: SpreadArgs = field(default_factory=SpreadArgs)
-    interpod: InterPodArgs = field(default_factory=InterPodArgs)
-    preemption: PreemptionArgs = field(default_factory=PreemptionArgs)
-    volumes: VolumeArgs = field(default_factory=VolumeArgs)
-    devices: DeviceArgs = field(default_factory=DeviceArgs)
-    own: Mapping[str, tuple[object, str]] = field(default_factory=dict)
+    affinity: AddedAffinity = msgspec.field(default_factory=AddedAffinity)
+    spread: SpreadArgs = msgspec.field(default_factory=SpreadArgs)
+    interpod: InterPodArgs = msgspec.field(default_factory=InterPodArgs)
+    preemption: PreemptionArgs = msgspec.field(default_factory=PreemptionArgs)
+    volumes: VolumeArgs = msgspec.field(default_factory=VolumeArgs)
+    devices: DeviceArgs = msgspec.field(default_factory=DeviceArgs)
+    own: Mapping[str, tuple[object, str]] = msgspec.field(default_factory=dict)
     """Of plugins that are not kube-scheduler's: (arguments as they are, where), by name."""
 
 
@@ -72,28 +73,32 @@ def read_arguments(raw: object, *, where: str, ignored: frozenset[str] = frozens
         args, path = entry.get("args"), f"{path}.args"
         _check_kind(args, name=name, where=path)
         found = _taken(found, args, name=name, where=path)
-    return replace(found, fit=replace(found.fit, ignored=ignored)) if ignored else found
+    return (
+        structs.replace(found, fit=structs.replace(found.fit, ignored=ignored))
+        if ignored
+        else found
+    )
 
 
 def _taken(found: Arguments, args: object, *, name: str, where: str) -> Arguments:
     match name:
         case "NodeResourcesFit":
-            return replace(found, fit=fit_args(args, where=where))
+            return structs.replace(found, fit=fit_args(args, where=where))
         case "NodeResourcesBalancedAllocation":
-            return replace(found, balanced=balanced_args(args, where=where))
+            return structs.replace(found, balanced=balanced_args(args, where=where))
         case "NodeAffinity":
-            return replace(found, affinity=affinity_args(args, where=where))
+            return structs.replace(found, affinity=affinity_args(args, where=where))
         case "PodTopologySpread":
-            return replace(found, spread=spread_args(args, where=where))
+            return structs.replace(found, spread=spread_args(args, where=where))
         case "InterPodAffinity":
-            return replace(found, interpod=interpod_args(args, where=where))
+            return structs.replace(found, interpod=interpod_args(args, where=where))
         case "DefaultPreemption":
-            return replace(found, preemption=preemption_args(args, where=where))
+            return structs.replace(found, preemption=preemption_args(args, where=where))
         case "VolumeBinding":
-            return replace(found, volumes=volume_args(args, where=where))
+            return structs.replace(found, volumes=volume_args(args, where=where))
         case "DynamicResources":
-            return replace(found, devices=device_args(args, where=where))
-    return replace(found, own={**found.own, name: (args, where)})
+            return structs.replace(found, devices=device_args(args, where=where))
+    return structs.replace(found, own={**found.own, name: (args, where)})
 
 
 def _check_kind(args: object, *, name: str, where: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from stretto.placement.postfilter import PreemptionArgs
 from stretto.placement.strict import ProfileError, duration_s, integer, mapping, sequence
@@ -12,8 +12,7 @@ _INT32 = (1 << 31) - 1
 _INT64 = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeArgs:
+class VolumeArgs(msgspec.Struct, frozen=True):
     """VolumeBindingArgs."""
 
     bind_timeout_s: int = 600
@@ -21,8 +20,7 @@ class VolumeArgs:
     """(utilisation in percent, score 0..10): how a node's storage is rated by how full it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceArgs:
+class DeviceArgs(msgspec.Struct, frozen=True):
     """DynamicResourcesArgs."""
 
     filter_timeout_s: float = 10.0

@@ -9,8 +9,8 @@ changes, one vector pass moves every total.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stretto.model.shape import Shape
@@ -41,8 +41,7 @@ _COMPILED_BYTES = 4096
 """What a compiled shape takes beside its arrays, roughly."""
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(msgspec.Struct):
     """How often scores were reused, and what it took."""
 
     hits: int = 0

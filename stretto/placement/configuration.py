@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -46,8 +45,7 @@ _ELECTION = (
 _CONNECTION = ("kubeconfig", "acceptContentTypes", "contentType", "qps", "burst")
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True):
     """What the roles of a deployment share."""
 
     profiles: Profiles

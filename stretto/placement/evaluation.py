@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from stretto.model.diagnosis import Diagnosis, Rejected
@@ -35,8 +35,7 @@ FROZEN = "node(s) were frozen until they are audited"
 NO_NODES = "no nodes available to schedule pods"
 
 
-@dataclass(slots=True)
-class Evaluation:
+class Evaluation(msgspec.Struct):
     """Everything upstream computes for a pod over all nodes. Rows are the snapshot's; lists are
     parallel."""
 
@@ -44,11 +43,11 @@ class Evaluation:
     """PreFilter rejected the pod; nothing else is filled then."""
     prefilter_rows: list[int] | None = None
     """PreFilter narrowed the search to these."""
-    rejected: dict[int, Status] = field(default_factory=dict)
-    feasible: list[int] = field(default_factory=list)
-    raw: dict[str, list[int]] = field(default_factory=dict)
-    weighted: dict[str, list[int]] = field(default_factory=dict)
-    total: list[int] = field(default_factory=list)
+    rejected: dict[int, Status] = msgspec.field(default_factory=dict)
+    feasible: list[int] = msgspec.field(default_factory=list)
+    raw: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    weighted: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    total: list[int] = msgspec.field(default_factory=list)
 
     @property
     def error(self) -> str:

@@ -7,7 +7,8 @@ the hints look at: the shapes of pods that came or left, a node before and after
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from stretto.model.shape import Shape
 from stretto.snapshot.delta import NodeRow
@@ -44,8 +45,7 @@ _LABELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEvent:
+class ClusterEvent(msgspec.Struct, frozen=True):
     """One event; ``old`` and ``new`` are there as far as the action has a before and an after."""
 
     resource: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 from stretto.model.shape import Shape
 from stretto.placement.strict import (
@@ -37,8 +38,7 @@ _FILES = ("certFile", "keyFile", "caFile")
 _DATA = ("certData", "keyData", "caData")
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderTls:
+class ExtenderTls(msgspec.Struct, frozen=True):
     """How an extender is trusted. PEM as text, or names of files."""
 
     insecure: bool = False
@@ -51,8 +51,7 @@ class ExtenderTls:
     authority: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Extender:
+class Extender(msgspec.Struct, frozen=True):
     """One HTTP extender."""
 
     url: str

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -45,8 +45,7 @@ class Code(enum.Enum):
     """The attempt itself failed (condition reason SchedulerError)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """Why a pod or a node was rejected; ``reasons`` sorted."""
 
     code: Code
@@ -107,8 +106,7 @@ class View:
         return found[: self.size]
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """A reason, the rows (bool[view.size]) it holds for, and where preemption cannot help."""
 
     reason: str
@@ -194,8 +192,7 @@ class Scorer:
         raise AssertionError("each scorer has its own")
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
+class Scores(msgspec.Struct, frozen=True):
     """Scores over all rows; rows that are not feasible may hold anything."""
 
     raw: Int64s
@@ -216,8 +213,7 @@ class CrossScorer(Scorer):
         raise AssertionError("each scorer has its own")
 
 
-@dataclass(frozen=True, slots=True)
-class Gates:
+class Gates(msgspec.Struct, frozen=True):
     """Feature gates that the plugins of this release read; defaults of Kubernetes 1.37."""
 
     taint_toleration_comparison_operators: bool = False

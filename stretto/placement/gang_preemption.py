@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stretto.model.groups import GANG_UNSCHEDULABLE
@@ -44,8 +44,7 @@ Seated = Callable[[Sequence[int]], Seats]
 Tier = tuple[bool, int, bool]
 
 
-@dataclass(frozen=True, slots=True)
-class GangDecision:
+class GangDecision(msgspec.Struct, frozen=True):
     """What preemption can do for a gang."""
 
     message: str

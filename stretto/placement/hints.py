@@ -10,7 +10,8 @@ change gets another shape, and that shape has not been rejected yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from stretto.model.diagnosis import ALWAYS
 from stretto.model.shape import Shape
@@ -45,8 +46,7 @@ ADD_UPDATE = Action.ADD | Action.UPDATE
 ANY = Action.ADD | Action.UPDATE | Action.DELETE
 
 
-@dataclass(frozen=True, slots=True)
-class Interest:
+class Interest(msgspec.Struct, frozen=True):
     """A resource and the actions on it that a plugin wants to hear of."""
 
     resource: str

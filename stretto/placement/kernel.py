@@ -8,8 +8,8 @@ least recently used dropped first.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from stretto.model.shape import Shape
@@ -47,12 +47,11 @@ class UnknownProfileError(LookupError):
     """A shape names a schedulerName that has no profile here."""
 
 
-@dataclass(slots=True)
-class Placement:
+class Placement(msgspec.Struct):
     """Where pods went: fewer rows than asked for when the rest no longer fits."""
 
-    rows: list[int] = field(default_factory=list)
-    spares: list[tuple[int, ...]] = field(default_factory=list)
+    rows: list[int] = msgspec.field(default_factory=list)
+    spares: list[tuple[int, ...]] = msgspec.field(default_factory=list)
     """For each placed pod other rows to try, own partitions first."""
 
 

@@ -10,8 +10,9 @@ MoreImportantVictim).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
 
 from stretto.model.groups import LEGACY_GROUPS, POD_GROUP, decode_group
 from stretto.model.shape import Shape
@@ -43,8 +44,7 @@ class Victim(NamedTuple):
         return -self.priority, self.start_s, uid_key(self.record.uid)
 
 
-@dataclass(frozen=True, slots=True)
-class Lot:
+class Lot(msgspec.Struct, frozen=True):
     """Pods that go together or not at all."""
 
     pods: tuple[Victim, ...]
@@ -85,7 +85,7 @@ class Lot:
                 snapshot.quota.suppose(pod.shape, by)
                 record = record._replace(flags=record.flags & ~(LEAVING | PREEMPTED))
             pods.append(pod._replace(record=record))
-        return replace(self, pods=tuple(pods))
+        return msgspec.structs.replace(self, pods=tuple(pods))
 
 
 class _Group(NamedTuple):

@@ -9,7 +9,8 @@ every pod, is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from stretto.placement.registry import DEFAULT_ORDER, DEFAULT_WEIGHTS, POINTS
 from stretto.placement.strict import ProfileError, integer, mapping, sequence, text
@@ -26,16 +27,14 @@ Own = Mapping[str, tuple[str, ...]]
 """Plugins beside kube-scheduler's own: name → the extension points it implements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weighted:
+class Weighted(msgspec.Struct, frozen=True):
     """An enabled plugin and the weight its entry gives; 0 stands for the plugin's default, 1."""
 
     name: str
     weight: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Set:
+class _Set(msgspec.Struct, frozen=True):
     enabled: tuple[Weighted, ...]
     disabled: frozenset[str]
 

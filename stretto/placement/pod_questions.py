@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from stretto.model.selector import requirements_match
 from stretto.model.shape import PodTerm, Requirement, Shape
@@ -16,8 +17,7 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 Selector = tuple[Requirement, ...] | None
 
 
-@dataclass(frozen=True)
-class Spreading:
+class Spreading(msgspec.Struct, frozen=True):
     """Pods of a namespace under a selector, without those that are being deleted.
 
     An empty selector counts nobody (podtopologyspread/common.go countPodsMatchSelector).
@@ -38,8 +38,7 @@ class Spreading:
         return int(requirements_match(self.selector, kin.labels))
 
 
-@dataclass(frozen=True)
-class Selected:
+class Selected(msgspec.Struct, frozen=True):
     """Pods that a term of the pod at hand is about, its namespaces resolved to names."""
 
     namespaces: frozenset[str] | None
@@ -52,8 +51,7 @@ class Selected:
         return inside and requirements_match(self.selector, labels)
 
 
-@dataclass(frozen=True)
-class AllOf:
+class AllOf(msgspec.Struct, frozen=True):
     """Pods that every one of some terms is about."""
 
     terms: tuple[Selected, ...]
@@ -72,8 +70,7 @@ class AllOf:
         return int(self.matches(kin.namespace, kin.labels))
 
 
-@dataclass(frozen=True)
-class AnyOf:
+class AnyOf(msgspec.Struct, frozen=True):
     """Pods that one or more of some terms are about."""
 
     terms: tuple[Selected, ...]
@@ -93,8 +90,7 @@ class AnyOf:
         return sum(term.matches(kin.namespace, kin.labels) for term in self.terms)
 
 
-@dataclass(frozen=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True, dict=True):
     """What other pods' terms see of the pod at hand."""
 
     namespace: str
@@ -120,8 +116,7 @@ class Incoming:
         return selector is not None and requirements_match(selector, self._namespace_labels)
 
 
-@dataclass(frozen=True)
-class Against:
+class Against(msgspec.Struct, frozen=True):
     """Pods whose required anti-affinity over one key is about the pod at hand."""
 
     incoming: Incoming
@@ -136,8 +131,7 @@ class Against:
         )
 
 
-@dataclass(frozen=True)
-class Preference:
+class Preference(msgspec.Struct, frozen=True):
     """What a pod adds to its domain's score over one key: by the terms of the pod at hand that are
     about it, and by its own terms that are about the pod at hand."""
 

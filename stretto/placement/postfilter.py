@@ -3,14 +3,13 @@ and proposals with victims share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from stretto.model.devices import ClaimRow
 from stretto.placement.framework import Code, Status
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionArgs:
+class PreemptionArgs(msgspec.Struct, frozen=True):
     """DefaultPreemptionArgs."""
 
     min_candidate_nodes_percentage: int = 10
@@ -24,8 +23,7 @@ class PreemptionArgs:
         return min(max(share, self.min_candidate_nodes_absolute), potential)
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionCandidate:
+class PreemptionCandidate(msgspec.Struct, frozen=True):
     """A node on which preemption works, and who would have to go."""
 
     row: int
@@ -34,8 +32,7 @@ class PreemptionCandidate:
     pdb_violations: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PostFilterResult:
+class PostFilterResult(msgspec.Struct, frozen=True):
     """PostFilter of all plugins together."""
 
     code: Code

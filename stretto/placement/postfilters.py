@@ -3,8 +3,9 @@ nowhere."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping
+
+import msgspec
 
 from stretto.model.devices import ClaimRow
 from stretto.placement.compiled import CompiledShape
@@ -49,7 +50,7 @@ def post_filter(
             )
             found = _told(decision)
             message = ", ".join([*texts, found.message])
-            return dataclasses.replace(found, message=message, release=release)
+            return msgspec.structs.replace(found, message=message, release=release)
     return PostFilterResult(Code.UNSCHEDULABLE, ", ".join(texts), release=release)
 
 
@@ -110,7 +111,7 @@ def with_dry_run(
     works = sorted(run.works.items())
     candidates = [PreemptionCandidate(r, uids_of(v), len(v.violating)) for r, v in works]
     fails = tuple(sorted(run.fails.items()))
-    return dataclasses.replace(result, candidates=tuple(candidates), dry_run=fails)
+    return msgspec.structs.replace(result, candidates=tuple(candidates), dry_run=fails)
 
 
 def uids_of(victims: Victims) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stretto.model.shape import Shape
@@ -54,8 +54,7 @@ Refused = Mapping[int, bool]
 """Row that extenders refuse → whether preemption cannot help there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What preemption can do for a pod."""
 
     message: str
@@ -64,16 +63,14 @@ class Decision:
     victims: Victims | None = None
 
 
-@dataclass(slots=True)
-class DryRun:
+class DryRun(msgspec.Struct):
     """Every potential node by row: victims where preemption works, a status where it does not."""
 
     works: dict[int, Victims]
     fails: dict[int, Status]
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """Results of a shape by row, as of some stamps."""
 
     compiled: CompiledShape

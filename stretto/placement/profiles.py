@@ -8,8 +8,10 @@ does not obey.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import structs
 
 from stretto.model.shape import Shape
 from stretto.placement.arguments import Arguments, read_arguments
@@ -214,7 +216,9 @@ def _profile(
         prefilters=tuple(made[n] for n in points["preFilter"]),
         pre_enqueues=tuple(made[n] for n in points["preEnqueue"] if n in made),
         points=MappingProxyType(points),
-        preemption=replace(arguments.preemption, strict_budgets=gates.strict_disruption_budgets),
+        preemption=structs.replace(
+            arguments.preemption, strict_budgets=gates.strict_disruption_budgets
+        ),
         fit=arguments.fit,
     )
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from stretto.model.shape import Shape
@@ -99,8 +99,7 @@ class StrategyType(enum.Enum):
     RATIO = "RequestedToCapacityRatio"
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(msgspec.Struct, frozen=True):
     """A strategy; ``shape`` are (utilisation 0..100, score 0..10) points, for the ratio only."""
 
     type: StrategyType = StrategyType.LEAST

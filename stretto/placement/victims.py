@@ -9,7 +9,8 @@ kube-scheduler 1.37, framework/plugins/defaultpreemption.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from stretto.model.shape import Shape
 from stretto.placement.framework import Code, Filter, Status
@@ -26,8 +27,7 @@ PROTECTED = Status(
 _PRIORITY_SHIFT = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
-class Victims:
+class Victims(msgspec.Struct, frozen=True):
     """A node on which preemption works."""
 
     row: int
@@ -53,8 +53,7 @@ class Victims:
         return len(self.violating), highest, groups, total, len(pods), -first
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(msgspec.Struct, frozen=True):
     """What a question about victims is asked on."""
 
     snapshot: Snapshot

@@ -7,9 +7,9 @@ was selected for, are provisioned if their class can do it there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from stretto.model.shape import Shape
@@ -24,14 +24,13 @@ OK, NO_VOLUME, NO_SPACE = 0, 1, 2
 """What a row says of the claims that wait."""
 
 
-@dataclass(slots=True)
-class Claims:
+class Claims(msgspec.Struct):
     """The claims of a shape as they are now, in the order of the pod's volumes."""
 
-    bound: list[ClaimRow] = field(default_factory=list)
-    waiting: list[ClaimRow] = field(default_factory=list)
+    bound: list[ClaimRow] = msgspec.field(default_factory=list)
+    waiting: list[ClaimRow] = msgspec.field(default_factory=list)
     """Unbound; their class waits for a consumer."""
-    immediate: list[ClaimRow] = field(default_factory=list)
+    immediate: list[ClaimRow] = msgspec.field(default_factory=list)
     """Unbound, and not ours to bind."""
 
 

@@ -16,7 +16,8 @@ Rules that both ends of a stream keep:
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stretto.model.shape import Shape
 from stretto.model.unit import (
@@ -37,8 +38,7 @@ PROTOCOL = 1
 """Version of the streams that this release speaks."""
 
 
-@dataclass(slots=True)
-class ShardHello:
+class ShardHello(msgspec.Struct):
     """Who a shard is."""
 
     shard: str
@@ -51,29 +51,27 @@ class ShardHello:
 
 
 # --------------------------------------------------------------------------------------------- Work
-@dataclass(slots=True)
-class FromShard:
+class FromShard(msgspec.Struct):
     """A shard to the dispatcher."""
 
     hello: ShardHello | None = None
     credits: int = 0
     """Units the shard will take beyond those it was granted so far."""
-    unplaceable: list[Unplaceable] = field(default_factory=list)
-    handed_back: list[HandBack] = field(default_factory=list)
-    settled: list[tuple[UnitId, Attempt]] = field(default_factory=list)
+    unplaceable: list[Unplaceable] = msgspec.field(default_factory=list)
+    handed_back: list[HandBack] = msgspec.field(default_factory=list)
+    settled: list[tuple[UnitId, Attempt]] = msgspec.field(default_factory=list)
     """Units with a verdict, which the shard no longer holds."""
     draining: bool = False
 
 
-@dataclass(slots=True)
-class ToShard:
+class ToShard(msgspec.Struct):
     """The dispatcher to a shard."""
 
     dispatcher_epoch: int = 0
-    shapes: list[tuple[int, Shape]] = field(default_factory=list)
-    units: list[Unit] = field(default_factory=list)
+    shapes: list[tuple[int, Shape]] = msgspec.field(default_factory=list)
+    units: list[Unit] = msgspec.field(default_factory=list)
     not_leader: str | None = None
-    forgotten: list[int] = field(default_factory=list)
+    forgotten: list[int] = msgspec.field(default_factory=list)
     """Shape numbers that will not be used again on this stream."""
 
 
@@ -92,8 +90,7 @@ class FollowKind(enum.IntEnum):
     """Nothing changed; the delta's sequence is current."""
 
 
-@dataclass(slots=True)
-class FollowRequest:
+class FollowRequest(msgspec.Struct):
     """A follower's only message; epoch 0 for a full state."""
 
     follower: str
@@ -102,8 +99,7 @@ class FollowRequest:
     protocol: int = PROTOCOL
 
 
-@dataclass(slots=True)
-class FollowMessage:
+class FollowMessage(msgspec.Struct):
     """One message of the Binder's log."""
 
     kind: FollowKind
@@ -115,34 +111,31 @@ class FollowMessage:
 
 
 # ------------------------------------------------------------------------------------------ Propose
-@dataclass(slots=True)
-class ProposalBatch:
+class ProposalBatch(msgspec.Struct):
     """A shard to the Binder."""
 
     hello: ShardHello | None = None
     binder_epoch: int = 0
     """Epoch that node numbers and ``decided_at`` belong to."""
-    shapes: list[tuple[int, Shape]] = field(default_factory=list)
-    proposals: list[Proposal] = field(default_factory=list)
+    shapes: list[tuple[int, Shape]] = msgspec.field(default_factory=list)
+    proposals: list[Proposal] = msgspec.field(default_factory=list)
     resent: bool = False
     """After a reconnect: may have been answered before."""
-    forgotten: list[int] = field(default_factory=list)
+    forgotten: list[int] = msgspec.field(default_factory=list)
     """Shape numbers that will not be used again on this stream."""
-    releases: list[Release] = field(default_factory=list)
+    releases: list[Release] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class VerdictBatch:
+class VerdictBatch(msgspec.Struct):
     """The Binder to a shard."""
 
     binder_epoch: int = 0
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[Verdict] = msgspec.field(default_factory=list)
     not_leader: str | None = None
 
 
 # ----------------------------------------------------------------------------------------- Outcomes
-@dataclass(slots=True)
-class OutcomeRequest:
+class OutcomeRequest(msgspec.Struct):
     """The dispatcher to the Binder."""
 
     dispatcher_epoch: int = 0
@@ -150,35 +143,33 @@ class OutcomeRequest:
     """Identity, for logs."""
     acknowledged: int = 0
     """Every outcome with an index ≤ this is known."""
-    withdraw: list[str] = field(default_factory=list)
+    withdraw: list[str] = msgspec.field(default_factory=list)
     """Pod uids that are gone or no longer ours."""
-    ask: list[str] = field(default_factory=list)
+    ask: list[str] = msgspec.field(default_factory=list)
     """Pod uids whose owner the dispatcher wants to know (after a relist)."""
     profiles: str = DEFAULT_DIGEST
     """First message: digest of the configuration."""
-    label_keys: list[str] = field(default_factory=list)
+    label_keys: list[str] = msgspec.field(default_factory=list)
     """Every label key that selectors of pending pods read, when there are new ones; the log has to
     show them (LabelKeys) before those pods are decided."""
 
 
-@dataclass(slots=True)
-class OwnedSet:
+class OwnedSet(msgspec.Struct):
     """What the Binder owns: the answer to a subscription and to ``ask``."""
 
-    pod_uid: list[str] = field(default_factory=list)
+    pod_uid: list[str] = msgspec.field(default_factory=list)
     """Owned now: reserved, binding or resolving."""
-    bound_uid: list[str] = field(default_factory=list)
-    unknown_uid: list[str] = field(default_factory=list)
+    bound_uid: list[str] = msgspec.field(default_factory=list)
+    unknown_uid: list[str] = msgspec.field(default_factory=list)
     complete: bool = False
     """The whole owned set, not only what was asked for."""
 
 
-@dataclass(slots=True)
-class OutcomeBatch:
+class OutcomeBatch(msgspec.Struct):
     """The Binder to the dispatcher: outcome i has the index ``first_index`` + i."""
 
     binder_epoch: int = 0
     first_index: int = 0
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[Outcome] = msgspec.field(default_factory=list)
     owned: OwnedSet | None = None
     not_leader: str | None = None

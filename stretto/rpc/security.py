@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import msgspec
 
 from stretto.config.addresses import is_loopback, split_address
 from stretto.config.common import RoleSettings
@@ -30,8 +30,7 @@ DISPATCHER = "stretto-dispatcher"
 """The names that callers go by in their certificates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Security:
+class Security(msgspec.Struct, frozen=True, kw_only=True):
     """The certificate, its key and the authority that signed the peers' certificates (PEM
     files)."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from stretto.rpc.messages import (
     FollowMessage,
@@ -46,8 +47,7 @@ Req = TypeVar("Req")
 Resp = TypeVar("Resp")
 
 
-@dataclass(frozen=True, slots=True)
-class Service(Generic[Req, Resp]):
+class Service(msgspec.Struct, Generic[Req, Resp], frozen=True):
     """A stream from a client (Req) to a server (Resp) and back."""
 
     name: str

@@ -6,8 +6,6 @@ node numbers belong to the Binder's epoch. A full state is the same record in ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from stretto.model.shape import Shape
@@ -78,30 +76,29 @@ class ObjectRow(msgspec.Struct, gc=False):
     removed: bool = False
 
 
-@dataclass(slots=True)
-class Delta:
+class Delta(msgspec.Struct):
     """One step of the log; also the builder of one. The pod columns are parallel lists."""
 
     epoch: int = 0
     sequence: int = 0
     """The state after this step contains every commit ≤ sequence."""
-    shapes: list[tuple[int, Shape]] = field(default_factory=list)
-    nodes: list[NodeChange] = field(default_factory=list)
-    pod_sign: list[int] = field(default_factory=list)
+    shapes: list[tuple[int, Shape]] = msgspec.field(default_factory=list)
+    nodes: list[NodeChange] = msgspec.field(default_factory=list)
+    pod_sign: list[int] = msgspec.field(default_factory=list)
     """+1: came to the node, -1: left it, 0: is there, with another start time or other flags."""
-    pod_shape: list[int] = field(default_factory=list)
-    pod_node: list[int] = field(default_factory=list)
-    pod_uid: list[str] = field(default_factory=list)
+    pod_shape: list[int] = msgspec.field(default_factory=list)
+    pod_node: list[int] = msgspec.field(default_factory=list)
+    pod_uid: list[str] = msgspec.field(default_factory=list)
     """Empty strings (or an empty list) in aggregated rows."""
-    pod_count: list[int] = field(default_factory=list)
+    pod_count: list[int] = msgspec.field(default_factory=list)
     """Pods that a row stands for; an empty list means one each."""
-    pod_start: list[int] = field(default_factory=list)
+    pod_start: list[int] = msgspec.field(default_factory=list)
     """status.startTime in seconds since 1970, 0: not started; an empty list means 0 each."""
-    pod_flags: list[int] = field(default_factory=list)
+    pod_flags: list[int] = msgspec.field(default_factory=list)
     """See :mod:`stretto.snapshot.pod_records`; an empty list means 0 each."""
-    removed_nodes: list[int] = field(default_factory=list)
-    objects: list[ObjectRow] = field(default_factory=list)
-    dropped_shapes: list[int] = field(default_factory=list)
+    removed_nodes: list[int] = msgspec.field(default_factory=list)
+    objects: list[ObjectRow] = msgspec.field(default_factory=list)
+    dropped_shapes: list[int] = msgspec.field(default_factory=list)
     """Numbers that mean nothing after this step: no pod, nomination or stake has them."""
 
     def add_pod(

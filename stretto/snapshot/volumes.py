@@ -12,8 +12,9 @@ gave still stands. Changes that concern single nodes are noted as changed rows i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from stretto.model.shape import Claim, Disk, Requirement
 from stretto.snapshot.changes import ChangeLog
@@ -43,8 +44,7 @@ CAPACITIES = "capacities"
 Ticks = tuple[int, ...]
 
 
-@dataclass(slots=True)
-class Assumption:
+class Assumption(msgspec.Struct):
     """What tentative pods would do to a claim."""
 
     volume: str

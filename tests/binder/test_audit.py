@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis.asyncio
+from msgspec.structs import replace
 
 from binder.auditor import Expected, LedgerAudit, drift
 from stretto.ledger.client import Ledger

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from binder.recovery import doubt
 from stretto.kube.answers import BindKind

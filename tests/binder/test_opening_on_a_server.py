@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from stretto.cli.verdict import difference
@@ -83,7 +83,7 @@ async def damage(client: KubeClient, ledger: Ledger, how: str) -> None:
         del entries[uid]
     else:
         other = next(e.node_uid for e in entries.values() if e.node_uid != entries[uid].node_uid)
-        entries[uid] = dataclasses.replace(entries[uid], node_uid=other)
+        entries[uid] = msgspec.structs.replace(entries[uid], node_uid=other)
     await ledger.rebuild(accounts=[], entries=entries.values())
 
 

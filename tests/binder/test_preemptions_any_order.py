@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -71,7 +70,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(refuse=st.booleans(), turn=st.integers(0, 2))
     def victims_are_asked(self, refuse: bool, turn: int) -> None:
         for claim in self._claims(ClaimStage.EVICTING)[turn : turn + 1]:
-            before = dataclasses.replace(claim)
+            before = msgspec.structs.replace(claim)
             for uid in self.world.evict(claim, refuse=refuse):
                 assert self.world.nominated[claim.seats[0].member.uid] == before.seats[0].node_name
                 self._would_fit(claim, uid)

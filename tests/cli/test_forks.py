@@ -148,3 +148,39 @@ async def test_forks_of_a_killed_parent_end_in_order(tmp_path: pathlib.Path) -> 
         await parent.wait()
     assert len(pids) == 2
     await until(lambda: not any(map(alive, pids)), timeout_s=30, what="all gone")
+
+
+AHEAD = """
+import asyncio, os, pathlib, signal
+from stretto.cli.fork_server import serve_ahead
+from stretto.cli.forks import LOST, Ahead, Forks, fork_ahead
+parent = os.getpid()
+server = fork_ahead()
+if not isinstance(server, Ahead):
+    raise SystemExit(serve_ahead(server, parent=parent))
+async def main():
+    forks = Forks(server)
+    fork = await forks.start("ahead", ["shard", "--nonsense"], output=None)
+    assert await fork.wait() == 2
+    assert forks.server_pid == server.pid
+    assert pathlib.Path(f"/proc/{server.pid}/comm").read_text() == "fork-server\\n"
+    assert os.getsid(server.pid) == server.pid, "Ctrl-C in the terminal would reach it"
+    os.kill(server.pid, signal.SIGKILL)
+    while forks.server_pid is not None:
+        await asyncio.sleep(0.01)
+    fork = await forks.start("again", ["shard", "--nonsense"], output=None)
+    assert await fork.wait() == 2
+    assert forks.server_pid not in (None, server.pid)
+    await forks.close()
+    print("as it should be", flush=True)
+asyncio.run(main())
+"""
+
+
+async def test_a_server_forked_ahead_serves_and_is_replaced_when_it_dies() -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", AHEAD,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await parent.communicate()
+    assert (parent.returncode, out) == (0, b"as it should be\n"), err.decode()

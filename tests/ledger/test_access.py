@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import pathlib
 import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 import redis.asyncio
 from redis.exceptions import NoPermissionError, ResponseError
@@ -220,7 +220,7 @@ async def test_a_file_that_is_no_certificate_is_named(
     own_files = Access(authority=own.authority, certificate=own.certificate, key=own.key)
     broken = tmp_path / "broken"
     broken.write_text(text)
-    access = dataclasses.replace(own_files, **{flag: broken})
+    access = msgspec.structs.replace(own_files, **{flag: broken})
     with pytest.raises(LedgerRefused, match=f"--redis-{flag} {broken}.*: not a PEM"):
         await Ledger.open("rediss://u@127.0.0.1:1", owner="o", access=access)
 

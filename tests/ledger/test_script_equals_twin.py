@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stretto.ledger.client import Ledger
 from stretto.ledger.requests import account_fields, decode, pod_fields

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from pathlib import Path
 
@@ -193,7 +192,7 @@ def test_certificate_files_that_cannot_be_used_are_named() -> None:
     extender = Extender("https://x", https=True, tls=ExtenderTls(authority_file="/nowhere.pem"))
     with pytest.raises(extender_client.ExtenderConfigError, match="extender https://x: tlsConfig"):
         extender_client._context(extender)
-    plain = dataclasses.replace(extender, tls=None)
+    plain = msgspec.structs.replace(extender, tls=None)
     context = extender_client._context(plain)
     assert not isinstance(context, bool)
     assert not context.check_hostname, (
@@ -211,7 +210,7 @@ async def victims_of(answer: object, *, known: bool = True, ignorable: bool = Fa
         )  # fmt: skip
         extending = Extending((extender,), lambda asked, reply: None)
         try:
-            made = dataclasses.replace(question(extender), nodes=(), doomed=doomed)
+            made = msgspec.structs.replace(question(extender), nodes=(), doomed=doomed)
             reply = await extending.ask(made)
         finally:
             await extending._client.close()
@@ -256,7 +255,7 @@ async def test_nodes_that_have_left_are_not_kept() -> None:
         for number in range(1, 3000, 500):
             changes = [node(number + offset) for offset in range(500)]
             nodes = tuple((change.node_id, change.row) for change in changes)
-            asked = dataclasses.replace(question(extender), nodes=nodes)
+            asked = msgspec.structs.replace(question(extender), nodes=nodes)
             assert len((await extending.ask(asked)).allowed) == 500
         assert len(extending._documents) <= 2 * 500 + SPARE_DOCUMENTS
         await extending._client.close()

@@ -15,8 +15,9 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from stretto.cel.quantities import signed_nano
 from stretto.model.devices import (
@@ -63,16 +64,14 @@ class _TooManyError(Exception):
     """A claim would hold more devices than one can; an alternative with fewer may help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What one claim asks for."""
 
     requests: tuple[Request, ...]
     constraints: tuple[Constraint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """A device that was chosen for a request."""
 
     request: str
@@ -80,12 +79,11 @@ class Chosen:
     device: Device
     wanted: SubRequest
     shared: bool = False
-    consumed: Mapping[str, str] = field(default_factory=dict)
+    consumed: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What a share takes, as quantities."""
 
 
-@dataclass(slots=True)
-class _Form:
+class _Form(msgspec.Struct):
     """A request in one of its forms."""
 
     request: str

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from stretto.model.devices import (
@@ -23,8 +21,7 @@ SPECIAL_CLAIM = "<extended-resources>"
 """The name in texts of the claim that is made for extended resources."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The claims of a shape as they are now."""
 
     allocated: tuple[ClaimRow, ...]

@@ -9,8 +9,9 @@ Source: k8s.io/dynamic-resource-allocation/structured (the incubating allocator 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from stretto.cel.quantities import signed_nano
 from stretto.model.devices import DeviceRow, DeviceTaint, NodeChoice, SliceRow, TaintRuleRow
@@ -40,8 +41,7 @@ class DeviceId(NamedTuple):
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """A device with the taints of rules added."""
 
     id: DeviceId
@@ -54,8 +54,7 @@ class Device:
     slice_where: NodeChoice
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """A slice, its devices made."""
 
     row: SliceRow
@@ -67,8 +66,7 @@ class Slice:
         return PoolId(self.row.driver, self.row.pool)
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True):
     """A pool as one node sees it."""
 
     id: PoolId

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from stretto.model.devices import (
     CLAIM,
@@ -53,8 +54,7 @@ _CONTENTS = 1 << 16
 _KEY = ("devices",)
 
 
-@dataclass(slots=True)
-class _RowView:
+class _RowView(msgspec.Struct):
     """What a node sees."""
 
     pools: tuple[Pool, ...]

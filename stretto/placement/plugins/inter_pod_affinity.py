@@ -8,9 +8,9 @@ make a pod schedulable: see ``stretto.placement.hints``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from stretto.model.shape import PodTerm, Shape
@@ -49,8 +49,7 @@ ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-@dataclass(frozen=True, slots=True)
-class InterPodArgs:
+class InterPodArgs(msgspec.Struct, frozen=True):
     """InterPodAffinityArgs."""
 
     hard_weight: int = 1

@@ -3,8 +3,7 @@ addedAffinity."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from stretto.model.shape import NodeTerm, PreferredNodeTerm, Requirement, Shape
@@ -26,8 +25,7 @@ ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 CONFLICT = "pod affinity terms conflict"
 
 
-@dataclass(frozen=True, slots=True)
-class AddedAffinity:
+class AddedAffinity(msgspec.Struct, frozen=True):
     """NodeAffinityArgs.addedAffinity; every pod of the profile gets it besides its own."""
 
     required: tuple[NodeTerm, ...] | None = None

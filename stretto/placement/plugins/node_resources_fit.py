@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from stretto.model.devices import CLASS
@@ -20,8 +19,7 @@ NAME = "NodeResourcesFit"
 _LEAST = Strategy()
 
 
-@dataclass(frozen=True, slots=True)
-class FitArgs:
+class FitArgs(msgspec.Struct, frozen=True):
     """NodeResourcesFitArgs, defaults applied."""
 
     strategy: Strategy = _LEAST

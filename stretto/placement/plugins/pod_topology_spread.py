@@ -7,8 +7,6 @@ of its pods. Events that can make a pod schedulable: see ``stretto.placement.hin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 import numpy as np
 
@@ -34,8 +32,7 @@ _SYSTEM = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadArgs:
+class SpreadArgs(msgspec.Struct, frozen=True):
     """PodTopologySpreadArgs."""
 
     defaults: tuple[SpreadConstraint, ...] = _SYSTEM
