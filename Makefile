@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: simulate matrix help install check format test proto golden differential model reliability mutants rights races bench demo lock sbom audit clean
+.PHONY: quota simulate matrix help install check format test proto golden differential model reliability mutants rights races bench demo lock sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ differential: install ## fresh worlds, decided by kube-scheduler's code and by o
 simulate: install ## all roles in virtual time with faults: make simulate [RUNS=1000] [SCENARIO=short|gangs|half-jobs|preempting-gangs|quota] [ARGS="--first 0 --story SEED"]
 	$(BIN)/python -m tests.simulation --runs $(or $(RUNS),1000) --scenario $(or $(SCENARIO),faults) $(ARGS)
 
+quota: install ## random trees of queues under random load, in simulated minutes: make quota [MINUTES=10000]
+	$(BIN)/python -m tests.quota --minutes $(or $(MINUTES),10000) $(ARGS)
+
 races: install ## the last of everything at four shards, one winner each: ROUNDS=10000 [ARGS="--seed 1"]
 	$(BIN)/python -m tests.races --rounds $(or $(ROUNDS),10000) $(ARGS)
 
@@ -57,7 +60,7 @@ matrix: install ## the fault matrix on real processes: make matrix [ROWS="1 4 35
 model: install ## explore the reserve-bind-recover protocol and its broken variants
 	$(BIN)/python -m tests.protocol
 
-reliability: install ## figures of docs/reliability.md: WHAT="late-binds lost-tails rebuild takeover hostile chaos" [ARGS="--pods 2000 --seed 1"]
+reliability: install ## figures of docs/reliability.md: WHAT="late-binds lost-tails rebuild takeover hostile gangs largest-gang chaos" [ARGS="--pods 2000 --seed 1"]
 	$(BIN)/python -m tests.reliability $(or $(WHAT),late-binds lost-tails rebuild takeover chaos) $(ARGS)
 
 rights: install ## rights that deploy/ grants = rights that are used, by the API server's audit log: [ARGS="-k …"]

@@ -78,9 +78,10 @@ class Result:
 
 @contextlib.asynccontextmanager
 async def simulator(
-    folder: Path, options: Options, *, node_cpu: str = "1000"
+    folder: Path, options: Options, *, node_cpu: str = "1000", window: int = 0
 ) -> AsyncIterator[tuple[int, str, Path]]:
-    """The simulator as a process: (pid, url, kubeconfig)."""
+    """The simulator as a process: (pid, url, kubeconfig). ``window``: changes that its watches
+    keep at least."""
     port, kubeconfig = free_port(), folder / "kubeconfig"
     arguments = [
         "simulator", "--port", str(port), "--kubeconfig", str(kubeconfig),
@@ -88,7 +89,7 @@ async def simulator(
         "--nodes", str(options.nodes), "--pods", str(options.pods),
         "--pod-shapes", str(options.shapes),
         "--node-cpu", node_cpu, "--node-memory", "4Ti", "--node-pods", "10000",
-        "--watch-window", str(4 * options.pods + 10_000),
+        "--watch-window", str(max(window, 4 * options.pods + 10_000)),
         "--event-window", str(options.pods + 1000),
     ]  # fmt: skip
     process = await asyncio.create_subprocess_exec(

@@ -86,12 +86,15 @@ class Watch:
 
 
 @dataclass
-class Cluster:
-    """A running deployment."""
+class Load:
+    """Creates objects and waits for binds."""
 
     client: KubeClient
-    roles: Roles
     watch: Watch
+
+    def last_words(self) -> str:
+        """The ends of the logs of whatever schedules."""
+        return ""
 
     async def create(self, path: str, bodies: Iterable[dict[str, Any]]) -> None:
         """Create objects, a few at a time."""
@@ -113,9 +116,19 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise OperatorError(
                     f"{len(missing)} pods were not bound in {PATIENCE_S:g} s; the ends of the "
-                    f"logs:\n{self.roles.last_words()}"
+                    f"logs:\n{self.last_words()}"
                 )
             await asyncio.sleep(0.02)
+
+
+@dataclass
+class Cluster(Load):
+    """A running deployment."""
+
+    roles: Roles
+
+    def last_words(self) -> str:
+        return self.roles.last_words()
 
     def dispatcher(self) -> tuple[float, float]:
         """(CPU seconds, resident MiB)."""
@@ -147,7 +160,7 @@ async def cluster(
             watch = Watch(client)
             watching = asyncio.create_task(watch.run())
             try:
-                yield Cluster(client, roles, watch)
+                yield Cluster(client, watch, roles)
             finally:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)

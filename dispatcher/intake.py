@@ -60,6 +60,8 @@ class Intake:
         if seen.leaving:
             self.drop(record, withdraw=True)
             return
+        if seen.gated and record.place not in (Place.GATED, Place.SETTLED):
+            self._gate(record, now)
         self._changed(record, seen, now)
 
     def deleted(self, uid: str, *, leaving: bool | None, now: float) -> None:
@@ -88,6 +90,18 @@ class Intake:
         self._outcomes.refused.pop(record.uid, None)
         self._pods.remove(record)
         self._shapes.release(record.shape)
+
+    def _gate(self, record: PodRecord, now: float) -> None:
+        """Gates were added late, which the API server lets nobody do: what is under way is taken
+        back, no answer counts any more, and the pod waits as one that came with them."""
+        if record.place in WITH_OTHERS or record.asked_s >= 0:
+            self.withdrawals.append(record.uid)
+        self._groups.leave(record)
+        self._queue.discard(record)
+        self._outcomes.refused.pop(record.uid, None)
+        record.attempt = 0
+        record.wanted = None
+        self._pods.move(record, Place.GATED, now)
 
     def enqueue(self, record: PodRecord, *, event: str, now: float) -> None:
         """A pod may be decided from now on."""

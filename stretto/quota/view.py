@@ -12,12 +12,11 @@ for reclaim.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from stretto.model.shape import Shape
 from stretto.quota.accounts import NO_LEVEL, Accounts, Sums, add, may_leave
-from stretto.quota.rows import QueueRow, UsageRow, asked
+from stretto.quota.rows import Amounts, QueueRow, UsageRow, asked
 from stretto.quota.tree import Assigned, QueueNode, Tree
 
 AGED = 4
@@ -37,6 +36,14 @@ class Standing(NamedTuple):
 OUTSIDE = Standing(None, NO_LEVEL)
 
 
+Kind = tuple[str, str, Amounts]
+"""(namespace, queue label, requests)."""
+
+
+def _kind(shape: Shape) -> Kind:
+    return shape.namespace, shape.queue, shape.requests
+
+
 def level_of(flags: int) -> int:
     """The level that a pod's flags say."""
     return ((flags & LEVEL_MASK) >> LEVEL_SHIFT) - 1
@@ -50,12 +57,11 @@ def flags_for(level: int, *, aged: bool) -> int:
 class QuotaView:
     """See the module docstring."""
 
-    def __init__(self, nominated: Callable[[], Iterable[Shape]] = tuple) -> None:
+    def __init__(self) -> None:
         self.on = False
         """The API of queues is served."""
         self.version = 0
         """Grows with each change to queues, usage or namespaces."""
-        self._nominated = nominated
         self._rows: dict[str, QueueRow] = {}
         self._usage: dict[str, UsageRow] = {}
         self._namespaces: dict[str, str] = {}
@@ -63,6 +69,10 @@ class QuotaView:
         self._accounts = Accounts()
         self._tentative: dict[bytes, tuple[Shape, int]] = {}
         """By digest: pods counted beside what the log says."""
+        self._nominated: dict[Kind, tuple[Shape, int]] = {}
+        """Nominated pods: one of each kind, and how many there are."""
+        self._promised: dict[str, Sums] = {}
+        """What they are promised, by queue."""
         self._on_rows: dict[int, Counter[bytes]] = {}
         """How many of them are on which row of the snapshot."""
 
@@ -120,6 +130,9 @@ class QuotaView:
                 self._count(name)
             for shape, count in self._tentative.values():
                 self._add(shape, count)
+            self._promised = {}
+            for shape, count in self._nominated.values():
+                self._promise(self._promised, shape, count)
         return self._tree
 
     @property
@@ -193,13 +206,39 @@ class QuotaView:
             self._accounts.use(queue, amounts, count)
             self._accounts.hold(queue, queue.depth, amounts, count)
 
+    # ------------------------------------------------------------------------------------ nominated
+    def nominate(self, shape: Shape, count: int) -> None:
+        """So many pods of a shape more (or fewer) are nominated."""
+        kind = _kind(shape)
+        left = self._nominated.pop(kind, (shape, 0))[1] + count
+        if left:
+            self._nominated[kind] = shape, left
+        if self._tree is not None:
+            self._promise(self._promised, shape, count)
+
+    def _promise(self, sums: dict[str, Sums], shape: Shape, count: int) -> None:
+        queue = self.assigned(shape).queue
+        for each in queue.path if queue is not None else ():
+            add(sums.setdefault(each.name, {}), asked(shape), count)
+
+    def _besides(self, shape: Shape) -> dict[str, Sums]:
+        """What others are promised, by queue: a nominated shape leaves one of its own kind out,
+        which is itself."""
+        if not shape.nominated_node or _kind(shape) not in self._nominated:
+            return self._promised
+        queue = self.assigned(shape).queue
+        path = queue.path if queue is not None else ()
+        others = self._promised | {each.name: dict(self._promised[each.name]) for each in path}
+        self._promise(others, shape, -1)
+        return others
+
     # ------------------------------------------------------------------------------------ answering
     def refusal(self, shape: Shape) -> str:
         """Why a pod of this shape may not be placed, '' if it may."""
         queue, problem = self.assigned(shape)
         if queue is None or problem:
             return problem
-        over = self._accounts.over(queue, asked(shape), besides=self._promised(shape))
+        over = self._accounts.over(queue, asked(shape), besides=self._besides(shape))
         return "" if over is None else over_text(queue, *over)
 
     def room(self, shape: Shape, count: int) -> int:
@@ -209,32 +248,18 @@ class QuotaView:
             return 0
         if queue is None:
             return count
-        return self._accounts.room(queue, asked(shape), count, besides=self._promised(shape))
+        return self._accounts.room(queue, asked(shape), count, besides=self._besides(shape))
 
     def fits_without_leaving(self, shape: Shape) -> bool:
         """Whether there is room once everybody is gone who has been asked to go."""
         queue, problem = self.assigned(shape)
         if queue is None or problem:
             return not problem
-        besides = self._promised(shape) or {}
+        besides = dict(self._besides(shape))
         for each in queue.path:
-            sums = besides.setdefault(each.name, {})
+            sums = besides[each.name] = dict(besides.get(each.name, {}))
             add(sums, self._accounts.of(each).leaving.items(), -1)
         return self._accounts.over(queue, asked(shape), besides=besides) is None
-
-    def _promised(self, shape: Shape) -> dict[str, Sums] | None:
-        """What nominated pods are promised, by queue; a nominated shape leaves one of its own kind
-        out, which is itself."""
-        found: dict[str, Sums] = {}
-        own = shape.nominated_node
-        for other in self._nominated():
-            if own and other.namespace == shape.namespace and other.requests == shape.requests:
-                own = ""
-                continue
-            queue = self.assigned(other).queue
-            for each in queue.path if queue is not None else ():
-                add(found.setdefault(each.name, {}), asked(other))
-        return found or None
 
     def standing(self, shape: Shape) -> Standing:
         """The queue of a pod that wants to be placed, and the level it would have."""

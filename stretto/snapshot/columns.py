@@ -114,9 +114,11 @@ class Snapshot(ObjectReading):
         self._pods = PodTable()
         self.records = PodRecords()
         """Committed pods one by one."""
-        self.nominations = Nominations(note=self._note_name, promise=self.kins.promise)
+        self.quota = QuotaView()
+        self.nominations = Nominations(
+            note=self._note_name, promise=self.kins.promise, pod=self.quota.nominate
+        )
         self.stakes = Stakes(self.nominations, self.shape)
-        self.quota = QuotaView(self.nominations.shapes)
         self._row_of_id: dict[int, int] = {}
         self._row_of_name: dict[str, int] = {}
         self._free: list[int] = []

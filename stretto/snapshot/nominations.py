@@ -45,12 +45,18 @@ class Nominations:
     """Nominated pods by node name; false while there are none."""
 
     def __init__(
-        self, *, note: Callable[[str], None], promise: Callable[[Shape, int], None]
+        self,
+        *,
+        note: Callable[[str], None],
+        promise: Callable[[Shape, int], None],
+        pod: Callable[[Shape, int], None],
     ) -> None:
         self._note = note
         """Told the name of each node that a change concerns."""
         self._promise = promise
         """Told of each shape that comes (+1) or goes (-1)."""
+        self._pod = pod
+        """Told the same, but not of what stakes keep: that is no pod's yet."""
         self._on: dict[str, dict[str, Shape]] = {}
         self._node_of: dict[str, str] = {}
         self._lent: set[str] = set()
@@ -67,7 +73,7 @@ class Nominations:
             self._lent.add(uid)
         self._on.setdefault(node, {})[uid] = shape
         self._node_of[uid] = node
-        self._promise(shape, 1)
+        self._told(uid, shape, 1)
         self._note(node)
 
     def drop(self, uid: str) -> None:
@@ -77,10 +83,15 @@ class Nominations:
             return
         self._lent.discard(uid)
         there = self._on[node]
-        self._promise(there.pop(uid), -1)
+        self._told(uid, there.pop(uid), -1)
         if not there:
             del self._on[node]
         self._note(node)
+
+    def _told(self, uid: str, shape: Shape, by: int) -> None:
+        self._promise(shape, by)
+        if "#" not in uid:
+            self._pod(shape, by)
 
     @contextmanager
     def lifted(self, uids: Iterable[str]) -> Iterator[None]:
@@ -110,11 +121,6 @@ class Nominations:
             for uid, shape in there.items()
             if shape.priority >= priority and (shape.priority == priority or uid not in self._lent)
         ]
-
-    def shapes(self) -> Iterator[Shape]:
-        """Of all nominated pods; what stakes keep (their names have a "#") is no pod's yet."""
-        for there in self._on.values():
-            yield from (shape for uid, shape in there.items() if "#" not in uid)
 
     def nodes(self) -> Iterable[str]:
         """Names of the nodes that pods are nominated to."""

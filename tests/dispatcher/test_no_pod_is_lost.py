@@ -86,6 +86,13 @@ class Cluster(RuleBasedStateMachine):
             self.see(uid, number=number)
 
     @precondition(lambda self: self.versions)
+    @rule(data=st.data())
+    def gate_late(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.versions)))
+        if uid not in self.bound:
+            self.see(uid, number=1, gated=True)
+
+    @precondition(lambda self: self.versions)
     @rule(data=st.data(), leaving=st.sampled_from([True, None]))
     def delete(self, data: st.DataObject, leaving: bool | None) -> None:
         uid = data.draw(st.sampled_from(sorted(self.versions)))

@@ -298,6 +298,7 @@ ROWS: list[tuple[str, Shape, ClusterEvent, bool]] = [
     ("VolumeBinding", CLAIMS, changed(LABEL, IN_A, IN_B), True),
     ("VolumeBinding", CLAIMS, left(), False),
     ("VolumeZone", CLAIMS, thing("StorageClass", ADD), True),
+    ("VolumeZone", CLAIMS, thing("StorageClass", UPDATE), True),
     ("VolumeZone", CLAIMS, thing("PersistentVolume", ADD), True),
     ("VolumeZone", CLAIMS, thing("PersistentVolume", UPDATE), True),
     ("VolumeZone", CLAIMS, thing("CSINode", ADD), False),
@@ -328,11 +329,14 @@ ROWS: list[tuple[str, Shape, ClusterEvent, bool]] = [
     ("DynamicResources", DEVICES, thing("ResourceClaim", UPDATE, OTHERS, released=True), True),
     ("DynamicResources", DEVICES, thing("ResourceClaim", DELETE, OTHERS), False),
     ("DynamicResources", DEVICES, thing("ResourceClaim", DELETE, OTHERS, released=True), True),
+    ("DynamicResources", DEVICES, thing("DeviceClass", ADD), True),
     ("DynamicResources", DEVICES, thing("DeviceClass", UPDATE), True),
     ("DynamicResources", DEVICES, thing("DeviceClass", DELETE), False),
     ("DynamicResources", DEVICES, thing("ResourceSlice", ADD), True),
     ("DynamicResources", DEVICES, thing("ResourceSlice", UPDATE), True),
     ("DynamicResources", DEVICES, thing("ResourceSlice", DELETE), False),
+    ("DynamicResources", DEVICES, thing("DeviceTaintRule", ADD), True),
+    ("DynamicResources", DEVICES, thing("DeviceTaintRule", UPDATE), True),
     ("DynamicResources", DEVICES, thing("DeviceTaintRule", DELETE), True),
     ("DynamicResources", DEVICES, left(), False),
     ("NodeDeclaredFeatures", pod(), added(), True),
@@ -355,6 +359,91 @@ def test_what_wakes_whom(plugin: str, shape: Shape, event: ClusterEvent, queued:
 def test_every_filter_plugin_has_a_row_that_wakes_and_one_that_does_not() -> None:
     for plugin in POINTS["filter"]:
         assert {queued for name, *_, queued in ROWS if name == plugin} == {True, False}, plugin
+
+
+REGISTERED: dict[str, dict[str, tuple[Action, ...]]] = {
+    "NodeResourcesFit": {
+        ASSIGNED_POD: (DELETE, Action.POD_SCALE_DOWN), NODE: (ADD, ALLOCATABLE),
+        "DeviceClass": (ADD, UPDATE),
+    },
+    "NodeAffinity": {NODE: (ADD, LABEL)},
+    "TaintToleration": {NODE: (ADD, TAINTED)},
+    "NodeUnschedulable": {NODE: (ADD, TAINTED)},
+    "NodeName": {NODE: (ADD,)},
+    "NodePorts": {NODE: (ADD,), ASSIGNED_POD: (DELETE,)},
+    "PodTopologySpread": {
+        ASSIGNED_POD: (ADD, Action.POD_LABEL, DELETE), NODE: (ADD, DELETE, LABEL, TAINTED),
+    },
+    "InterPodAffinity": {ASSIGNED_POD: (ADD, Action.POD_LABEL, DELETE), NODE: (ADD, LABEL)},
+    "VolumeBinding": {
+        "StorageClass": (ADD, UPDATE), "PersistentVolumeClaim": (ADD, UPDATE),
+        "PersistentVolume": (ADD, UPDATE), NODE: (ADD, LABEL), "CSINode": (ADD, UPDATE),
+        "CSIDriver": (UPDATE,), "CSIStorageCapacity": (ADD, UPDATE),
+    },
+    "VolumeZone": {
+        "StorageClass": (ADD,), "PersistentVolumeClaim": (ADD, UPDATE),
+        "PersistentVolume": (ADD, UPDATE), NODE: (ADD, LABEL),
+    },
+    "NodeVolumeLimits": {
+        "CSINode": (ADD, UPDATE), ASSIGNED_POD: (DELETE,), "PersistentVolumeClaim": (ADD,),
+        "VolumeAttachment": (DELETE,),
+    },
+    "VolumeRestrictions": {
+        ASSIGNED_POD: (DELETE,), NODE: (ADD,), "PersistentVolumeClaim": (ADD,),
+    },
+    "DynamicResources": {
+        NODE: (ADD, LABEL), "ResourceClaim": (ADD, UPDATE, DELETE), "DeviceClass": (ADD, UPDATE),
+        "ResourceSlice": (ADD, UPDATE), "DeviceTaintRule": (ADD, UPDATE, DELETE),
+    },
+    "NodeDeclaredFeatures": {NODE: (ADD, FEATURE)},
+    "GangScheduling": {"PodGroup": (ADD, UPDATE)},
+    "DefaultPreemption": {},
+}  # fmt: skip
+"""What each plugin registers upstream (§2.2), but for events of the waiting pod itself and of its
+group's other members: those give it another shape, or its group another line, in the dispatcher's
+tests (tests/dispatcher/test_own_changes.py, test_groups.py)."""
+TRIPLES = [
+    (plugin, resource, action)
+    for plugin, wanted in REGISTERED.items()
+    for resource, actions in wanted.items()
+    for action in actions
+]
+
+
+@pytest.mark.parametrize(("plugin", "resource", "action"), TRIPLES)
+def test_every_event_that_upstream_registers_has_a_row_that_wakes(
+    plugin: str, resource: str, action: Action
+) -> None:
+    assert any(
+        name == plugin and event.resource == resource and event.action == action and queued
+        for name, _, event, queued in ROWS
+    )
+
+
+@pytest.mark.parametrize("plugin", REGISTERED)
+def test_what_a_plugin_hears_is_what_upstream_registers_or_has_a_row(plugin: str) -> None:
+    """Nothing that we listen to beyond upstream is left without a row either."""
+    events = {(e.resource, e.action): e for _, _, e, _ in ROWS}
+    rows = {(e.resource, e.action) for name, _, e, queued in ROWS if name == plugin and queued}
+    for event in events.values():
+        wakes = (
+            plugin in INTERESTS
+            and bool(INTERESTS[plugin])
+            and any(
+                i.resource == event.resource and i.actions & event.action for i in INTERESTS[plugin]
+            )
+        )
+        registered = event.action in REGISTERED[plugin].get(event.resource, ())
+        if not wakes:
+            assert not registered, event.label
+        elif not registered:
+            assert (event.resource, event.action) in rows, f"{event.label} is ours and not tested"
+
+
+def test_preemption_registers_only_to_gate() -> None:
+    """Beside a plugin that is not helped, a pod's end does not wake on preemption's behalf."""
+    interests = interests_of(("NodeAffinity", "DefaultPreemption"))
+    assert not may_help(ZONE, interests, left())
 
 
 def test_a_plugin_whose_every_rejection_is_unresolvable_is_told_apart() -> None:

@@ -6,9 +6,18 @@ import argparse
 import asyncio
 import logging
 
-from tests.reliability import chaos, hostile, late_binds, lost_tails, rebuild, takeover
+from tests.reliability import chaos, gangs, hostile, late_binds, lost_tails, rebuild, takeover
 
-WHAT = ("late-binds", "lost-tails", "rebuild", "takeover", "hostile", "chaos")
+WHAT = (
+    "late-binds",
+    "lost-tails",
+    "rebuild",
+    "takeover",
+    "hostile",
+    "gangs",
+    "largest-gang",
+    "chaos",
+)
 
 
 async def figure(name: str, options: argparse.Namespace) -> int:
@@ -23,6 +32,10 @@ async def figure(name: str, options: argparse.Namespace) -> int:
         return await takeover.run(repetitions=options.takeovers, seed=options.seed)
     if name == "hostile":
         return await hostile.run(nodes=5_000)
+    if name == "gangs":
+        return await gangs.run()
+    if name == "largest-gang":
+        return await gangs.largest(seed=options.seed)
     return await chaos.run(pods=options.pods, every_s=options.every_s, seed=options.seed)
 
 

@@ -1,0 +1,72 @@
+"""What nominated pods are promised counts for others as used, and is kept sum by sum."""
+
+from __future__ import annotations
+
+import random
+
+from stretto.model.shape import Shape
+from stretto.quota.rows import QueueRow
+from stretto.quota.view import QuotaView
+from tests.quota.market import shape_of
+
+
+def cpu(amount: int) -> tuple[tuple[str, int], ...]:
+    return (("cpu", amount),)
+
+
+def nominated(shape: Shape) -> Shape:
+    fields = {name: getattr(shape, name) for name in shape.__struct_fields__}
+    return Shape(**fields | {"nominated_node": "n"})
+
+
+def view_of(**rows: QueueRow) -> QuotaView:
+    view = QuotaView()
+    view.served(True)
+    for name, row in rows.items():
+        view.queue(name, row)
+    return view
+
+
+def test_others_leave_what_is_promised_and_a_nominated_pod_has_its_own() -> None:
+    view = view_of(org=QueueRow(limit=cpu(5)), a=QueueRow(parent="org"), b=QueueRow(parent="org"))
+    one = shape_of("a", 2)
+    assert view.room(shape_of("b", 1), 9) == 5
+    view.nominate(one, 1)
+    view.nominate(one, 1)
+    assert view.room(shape_of("b", 1), 9) == 1
+    assert view.refusal(one) == "waiting for quota: queue org above queue a is at its limit of cpu"
+    assert view.refusal(nominated(one)) == ""
+    assert view.room(nominated(one), 9) == 1
+    view.nominate(one, -1)
+    assert view.room(shape_of("b", 1), 9) == 3
+    view.nominate(one, -1)
+    assert view.room(shape_of("b", 1), 9) == 5
+
+
+def test_what_is_promised_moves_with_its_queue() -> None:
+    view = view_of(org=QueueRow(limit=cpu(5)), a=QueueRow(parent="org"), c=QueueRow(limit=cpu(9)))
+    view.nominate(shape_of("a", 2), 1)
+    assert view.room(shape_of("org", 1), 9) == 3
+    view.queue("a", QueueRow(parent="c"))
+    assert (view.room(shape_of("org", 1), 9), view.room(shape_of("c", 1), 9)) == (5, 7)
+
+
+def test_sums_kept_step_by_step_are_those_counted_anew() -> None:
+    rng = random.Random(5)
+    queues = {f"q{n}": QueueRow(parent=f"q{n // 2}" if n else "") for n in range(8)}
+    view = view_of(**queues)
+    there: list[Shape] = []
+    for _ in range(400):
+        if there and rng.random() < 0.5:
+            view.nominate(there.pop(rng.randrange(len(there))), -1)
+        else:
+            there.append(shape_of(f"q{rng.randrange(8)}", rng.randrange(1, 4)))
+            view.nominate(there[-1], 1)
+        fresh = view_of(**queues)
+        for shape in there:
+            fresh.nominate(shape, 1)
+        for name in queues:
+            view.queue(name, QueueRow(parent=queues[name].parent, limit=cpu(30)))
+            fresh.queue(name, QueueRow(parent=queues[name].parent, limit=cpu(30)))
+        asked = shape_of(f"q{rng.randrange(8)}", 1)
+        assert view.room(asked, 99) == fresh.room(asked, 99)
