@@ -9,7 +9,7 @@ acts.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self
@@ -181,12 +181,16 @@ class KubeClient:
         assert patch["metadata"]["resourceVersion"], "a status patch without its precondition"
         return await self._call("PATCH", pod_path(namespace, name) + "/status", body=patch)
 
-    async def create_event(self, event: bytes | Mapping[str, Any], *, namespace: str) -> Response:
-        """Create an ``events.k8s.io/v1`` Event."""
-        return await self._transport.send(
-            "POST",
-            f"/apis/events.k8s.io/v1/namespaces/{path_part(namespace)}/events",
-            event if isinstance(event, bytes) else _encode(event),
+    async def create_events(self, events: Sequence[tuple[str, bytes]]) -> list[Response]:
+        """Create ``events.k8s.io/v1`` Events, given with their namespaces, in a row: the answers in
+        their order. Those that got none are unknown; to send them again is safe, as their names
+        are taken then (409).
+
+        Raises :class:`KubeUnreachable` when none could be sent.
+        """
+        return await self._transport.send_row(
+            [f"/apis/events.k8s.io/v1/namespaces/{path_part(where)}/events" for where, _ in events],
+            [body for _, body in events],
             counted=("create", "events"),
         )
 

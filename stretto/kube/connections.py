@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from stretto.kube.http_answers import AnswerReader, NotUnderstoodError, Reply
+from stretto.kube.rows import Row
 from stretto.kube.streams import Stream
 from stretto.kube.ways import NotOpenedError
 
@@ -29,6 +30,7 @@ IDLE_S = 15.0
 
 _NEVER = float("inf")
 _Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
+_Kept = TypeVar("_Kept", "_Connection", Row)
 
 
 class _Connection(asyncio.Protocol):
@@ -106,6 +108,8 @@ class ConnectionPool:
         self._server_name = server_name or (host if tls else None)
         self._free = limit
         self._idle: list[_Connection] = []
+        self._rows: list[Row] = []
+        """Connections for rows, idle."""
         self._queue: deque[asyncio.Future[None]] = deque()
         self._busy: dict[_Connection, tuple[float, asyncio.Future[Reply]]] = {}
         """Connections with a request on them: (deadline, answer)."""
@@ -141,6 +145,21 @@ class ConnectionPool:
         finally:
             self._give_back(connection)
 
+    async def request_row(self, requests: Sequence[bytes], *, timeout_s: float) -> list[Reply]:
+        """Send requests one behind the other; see :meth:`Row.exchange`. How many rows there are
+        at a time is the caller's business.
+
+        Raises :class:`NotOpenedError` if nothing was sent.
+        """
+        deadline = self._loop.time() + timeout_s
+        row = _usable(self._rows, since=self._loop.time() - IDLE_S)
+        if row is None:
+            row = await self._connected(lambda: Row(self._loop), deadline)
+        replies = await row.exchange(requests, timeout_s=deadline - self._loop.time())
+        if row.usable:
+            self._rows.append(row)
+        return replies
+
     @asynccontextmanager
     async def stream(
         self, data: bytes, *, connect_s: float, silence_s: float
@@ -161,7 +180,10 @@ class ConnectionPool:
         """Close all connections but those of streams; requests on them fail."""
         for connection in (*self._idle, *self._busy):
             connection.close()
+        for row in self._rows:
+            row.close()
         self._idle.clear()
+        self._rows.clear()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm, self._alarm_at = None, _NEVER
@@ -207,13 +229,7 @@ class ConnectionPool:
 
     def _idle_one(self) -> _Connection | None:
         """A connection that waits for a request, not for too long."""
-        oldest_usable = self._loop.time() - IDLE_S
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable and connection.idle_since >= oldest_usable:
-                return connection
-            connection.close()
-        return None
+        return _usable(self._idle, since=self._loop.time() - IDLE_S)
 
     async def _open(self, deadline: float) -> _Connection:
         return await self._connected(lambda: _Connection(self._loop), deadline)
@@ -248,6 +264,16 @@ class ConnectionPool:
                 turn.set_result(None)
                 return
         self._free += 1
+
+
+def _usable(idle: list[_Kept], *, since: float) -> _Kept | None:
+    """Take the connection that was used last; those that may be closing are dropped."""
+    while idle:
+        connection = idle.pop()
+        if connection.usable and connection.idle_since >= since:
+            return connection
+        connection.close()
+    return None
 
 
 def _expire(future: asyncio.Future[Reply] | asyncio.Future[None]) -> None:

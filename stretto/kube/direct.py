@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -61,6 +61,17 @@ class Direct:
         head = self._head(method, target, lines)
         reply = await self._pool.request(head + data if data else head, timeout_s=timeout_s)
         return Response(status=reply.status, body=reply.body, retry_after=reply.retry_after)
+
+    async def send_row(
+        self, targets: Sequence[str], headers: Headers, bodies: Sequence[bytes], *, timeout_s: float
+    ) -> list[Response]:
+        """One behind the other on one connection."""
+        requests = [
+            self._head("POST", target, f"{headers.lines}Content-Length: {len(body)}\r\n") + body
+            for target, body in zip(targets, bodies, strict=True)
+        ]
+        replies = await self._pool.request_row(requests, timeout_s=timeout_s)
+        return [Response(r.status, r.body, r.retry_after) for r in replies]
 
     @asynccontextmanager
     async def stream(

@@ -1,15 +1,18 @@
 """The slower lane: Event objects, written when binds leave room, never in their way.
 
-``offer`` puts a record into a bounded queue and returns at once. Workers send from it; while any
-binding POST is in flight all but one of them hold back, so that a bind never queues behind an
-event, yet a steady stream of binds does not keep events waiting for ever. That one looks after each
-of its events whether the others may join: nobody wakes just to look. What does not fit into the
-queue is dropped and counted: an Event informs people, the truth is in the pod.
+``offer`` puts a record into a bounded queue and returns at once. Workers send from it, a row of
+requests at a time (:mod:`stretto.kube.rows`). While any binding POST is in flight all but one of
+them hold back, so that a bind never queues behind an event, yet a steady stream of binds does not
+keep events waiting for ever. That one rests then for some times as long as its row took, which
+leaves the API server to the binds and lets the next row grow; it looks after each row whether the
+others may join: nobody wakes just to look. What does not fit into the queue is dropped and counted:
+an Event informs people, the truth is in the pod.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 import socket
@@ -17,9 +20,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import zip_longest
 
 import msgspec
 
+from stretto.kube.answers import Response
 from stretto.kube.backoff import Backoff
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeUnreachable
@@ -30,6 +35,14 @@ NOTE_LIMIT = 1024
 """Bytes; the API server refuses a longer note."""
 TRIES = 5
 """Sends of one event before it is dropped."""
+ROW_MAX = 16
+"""Events on their way on one connection, one behind the other."""
+ROW_S = 0.1
+"""A row that takes longer is too long: the events in it wait for each other, and other workers
+could write them. Twice as long a row is tried after one that took half of it."""
+RESTS = 3
+"""While binds are in flight: how much longer is rested than a row took."""
+REST_MAX_S = 0.2
 LOOK_S = 0.005
 """How often somebody who drains looks."""
 
@@ -50,34 +63,14 @@ class PodEvent(msgspec.Struct, frozen=True, gc=False):
     """schedulerName that reports it; empty: the writer's."""
 
 
-class _Metadata(msgspec.Struct, gc=False):
-    name: str
-    namespace: str
-
-
-class _Regarding(msgspec.Struct, gc=False, rename="camel"):
-    name: str
-    namespace: str
-    uid: str
-    kind: str = "Pod"
-    api_version: str = "v1"
-
-
-class _Event(msgspec.Struct, gc=False, rename="camel"):
-    metadata: _Metadata
-    regarding: _Regarding
-    event_time: str
-    reason: str
-    action: str
-    note: str
-    type: str
-    reporting_controller: str
-    reporting_instance: str
-    api_version: str = "events.k8s.io/v1"
-    kind: str = "Event"
-
-
-_encode = msgspec.json.Encoder().encode
+_quoted = msgspec.json.Encoder().encode
+_BODY = (
+    b'{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{"name":%b,"namespace":%b},'
+    b'"regarding":{"apiVersion":"v1","kind":"Pod","name":%b,"namespace":%b,"uid":%b},'
+    b'"eventTime":"%b","reason":%b,"action":%b,"note":%b,"type":"%b",'
+    b'"reportingController":%b,"reportingInstance":%b}'
+)
+"""Filled in, which takes half of what encoding an object does."""
 
 
 class EventWriter:
@@ -92,6 +85,7 @@ class EventWriter:
         workers: int = 16,
         rng: random.Random | None = None,
         wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._reporter = reporter
@@ -100,11 +94,14 @@ class EventWriter:
         self._workers = workers
         self._rng = rng or random.Random()
         self._wall = wall
+        self._clock = clock
         self._queue: deque[tuple[PodEvent, float]] = deque()
         self._filled = asyncio.Event()
         self._free_road = asyncio.Event()
         """No bind is in flight, or the queue is about to drop: all workers may send."""
         self._in_flight = 0
+        self._row = 1
+        """Events in a row now."""
         self.written = 0
         self.dropped = 0
         """Did not fit into the queue, or could not be written."""
@@ -159,13 +156,15 @@ class EventWriter:
         return left
 
     async def _lead(self) -> None:
-        """The worker that never holds back."""
+        """The worker that never holds back for long."""
         while True:
             while not self._queue:
                 self._filled.clear()
                 await self._filled.wait()
             self._look()
-            await self._send_next()
+            took_s = await self._send_next()
+            if not self._free_road.is_set():
+                await asyncio.sleep(min(REST_MAX_S, RESTS * took_s))
 
     def _look(self) -> None:
         """Let the others join if the road is free."""
@@ -181,49 +180,76 @@ class EventWriter:
             else:
                 await self._send_next()
 
-    async def _send_next(self) -> None:
-        event, happened_at = self._queue.popleft()
-        self._in_flight += 1
+    async def _send_next(self) -> float:
+        """Write a row of those that wait longest; how long that took."""
+        count = min(self._row, len(self._queue))
+        row = [self._queue.popleft() for _ in range(count)]
+        self._in_flight += count
+        began = self._clock()
         try:
-            written = await self._write(event, happened_at)
+            written = await self._write(row)
         finally:
-            self._in_flight -= 1
+            self._in_flight -= count
         self.written += written
-        self.dropped += not written
+        self.dropped += count - written
+        took_s = self._clock() - began
+        if took_s > ROW_S:
+            self._row = max(1, count // 2)
+        elif took_s < ROW_S / 2 and count == self._row:
+            self._row = min(ROW_MAX, count * 2)
+        return took_s
 
-    async def _write(self, event: PodEvent, happened_at: float) -> bool:
-        body = self._body(event, happened_at)
+    async def _write(self, row: list[tuple[PodEvent, float]]) -> int:
+        """How many were written. What was not answered well is tried again, one by one: whoever is
+        in between may not like rows."""
         backoff = Backoff(self._rng)
-        for _ in range(TRIES):
-            try:
-                answer = await self._client.create_event(body, namespace=event.namespace)
-            except KubeUnreachable:
-                await asyncio.sleep(backoff.next_s())
-                continue
-            if answer.ok or answer.status == 409:  # 409: an earlier try was carried out
-                return True
-            if answer.status != 429 and answer.status < 500:
-                log.warning("event for %s/%s: %s", event.namespace, event.name, answer.text)
-                return False
-            await asyncio.sleep(backoff.next_s(at_least_s=answer.retry_after or 0.0))
-        return False
+        left = [(event.namespace, self._body(event, happened_at)) for event, happened_at in row]
+        written, wait_s = 0, 0.0
+        for turn in range(TRIES):
+            if turn:
+                await asyncio.sleep(backoff.next_s(at_least_s=wait_s))
+            again, wait_s = [], 0.0
+            for sent in [left] if not turn else [[one] for one in left]:
+                for one, answer in zip_longest(sent, await self._answers(sent)):
+                    if answer is None or answer.status in (401, 429) or answer.status >= 500:
+                        again.append(one)
+                        wait_s = max(wait_s, (answer and answer.retry_after) or 0.0)
+                    elif answer.ok or answer.status == 409:  # 409: an earlier try was carried out
+                        written += 1
+                    else:
+                        log.warning("an event in namespace %s: %s", one[0], answer.text)
+            left = again
+            if not left:
+                break
+        return written
+
+    async def _answers(self, events: list[tuple[str, bytes]]) -> list[Response]:
+        try:
+            return await self._client.create_events(events)
+        except KubeUnreachable:
+            return []
 
     def _body(self, event: PodEvent, happened_at: float) -> bytes:
         suffix = f"{int(happened_at * 1e9) & 0xFFFFFFFFFFFF:012x}{self._rng.getrandbits(32):08x}"
-        moment = datetime.fromtimestamp(happened_at, UTC)
         note, reporter = event.note, event.reporter or self._reporter
-        if len(note.encode()) > NOTE_LIMIT:
+        if len(note) * 4 > NOTE_LIMIT and len(note.encode()) > NOTE_LIMIT:
             note = note.encode()[: NOTE_LIMIT - 4].decode("utf-8", "ignore") + " …"
-        return _encode(
-            _Event(
-                metadata=_Metadata(f"{event.name[:230].rstrip('.-')}.{suffix}", event.namespace),
-                regarding=_Regarding(event.name, event.namespace, event.uid),
-                event_time=f"{moment.isoformat(timespec='microseconds')[:26]}Z",
-                reason=event.reason,
-                action=event.action,
-                note=note,
-                type="Warning" if event.warning else "Normal",
-                reporting_controller=reporter,
-                reporting_instance=f"{reporter}-{self._host}"[:128],
-            )
-        )
+        name, namespace = _quoted(event.name), _quoted(event.namespace)
+        return _BODY % (
+            _quoted(f"{event.name[:230].rstrip('.-')}.{suffix}"), namespace,
+            name, namespace, _quoted(event.uid),
+            _micro_time(happened_at), _quoted(event.reason), _quoted(event.action), _quoted(note),
+            b"Warning" if event.warning else b"Normal",
+            _quoted(reporter), _quoted(f"{reporter}-{self._host}"[:128]),
+        )  # fmt: skip
+
+
+def _micro_time(wall_s: float) -> bytes:
+    """As the API writes a MicroTime."""
+    second = int(wall_s)
+    return b"%b.%06dZ" % (_second(second), int((wall_s - second) * 1e6))
+
+
+@functools.lru_cache(maxsize=64)
+def _second(wall_s: int) -> bytes:
+    return datetime.fromtimestamp(wall_s, UTC).isoformat()[:19].encode("ascii")

@@ -15,7 +15,6 @@ HEAD_LIMIT = 64 * 1024
 BODY_LIMIT = 512 * 1024 * 1024
 """Bytes; far above a list page, below what would end the process."""
 _HEAD_END = b"\r\n\r\n"
-_STATUS_LINE = re.compile(rb"http/1\.1 ([1-9]\d\d)[ \r]")
 _LENGTH = b"\r\ncontent-length:"
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n")
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close[ \t]*\r\n")
@@ -74,9 +73,9 @@ class BodyReader:
         self._chunk = _Chunk.SIZE
 
     @property
-    def rest(self) -> bool:
-        """Whether something came after the end of the body."""
-        return bool(self._buffer)
+    def rest(self) -> bytes:
+        """What came after the end of the body."""
+        return bytes(self._buffer)
 
     def feed(self, data: bytes) -> bytes:
         """What these bytes bring of the body. Raises :class:`NotUnderstoodError`."""
@@ -135,18 +134,33 @@ class AnswerReader:
         self._body: BodyReader | None = None
         self._pieces: list[bytes] = []
         self._size = 0
+        self._rest = b""
+        """What came after the end of the last answer."""
 
     @property
     def empty(self) -> bool:
         """Whether no byte of a further answer has arrived."""
-        return self._body is None
+        return self._body is None and not self._rest
+
+    def feed_all(self, data: bytes) -> list[Reply]:
+        """All answers that these bytes complete. Raises :class:`NotUnderstoodError`."""
+        replies = []
+        while (reply := self.feed(data)) is not None:
+            replies.append(reply)
+            data, self._rest = self._rest, b""
+            if not data:
+                break
+        return replies
 
     def feed(self, data: bytes) -> Reply | None:
         """The answer that these bytes complete, or None. Raises :class:`NotUnderstoodError`."""
         if self._body is None:
             whole = _whole_answer(data)
-            if whole is not None or not data:
-                return whole
+            if whole is not None:
+                reply, self._rest = whole
+                return reply
+            if not data:
+                return None
             self._body = BodyReader()
         piece = self._body.feed(data)
         self._pieces.append(piece)
@@ -158,8 +172,8 @@ class AnswerReader:
         head, body = self._body.head, b"".join(self._pieces)
         assert head is not None, "a body without a head"
         self._pieces, self._size = [], 0
-        if not self._body.rest:
-            self._body = None
+        self._rest = self._body.rest
+        self._body = None
         return Reply(head.status, body, head.retry_after, head.last)
 
 
@@ -193,24 +207,27 @@ def _take_chunk_end(buffer: bytearray) -> None:
     del buffer[:2]
 
 
-def _whole_answer(data: bytes) -> Reply | None:
-    """The answer that these bytes are, as nearly all pieces are one; None: look more closely."""
+def _whole_answer(data: bytes) -> tuple[Reply, bytes] | None:
+    """The answer that these bytes begin with, as nearly all pieces are one, and what follows it;
+    None: look more closely."""
     end = data.find(_HEAD_END)
     if end < 0:
         return None
     head = _head_of(data[: end + 2])
-    if head.status < 200 or head.length != len(data) - end - 4:
+    stop = end + 4 + head.length
+    if head.status < 200 or head.length < 0 or stop > len(data):
         return None
-    return Reply(head.status, data[end + 4 :], head.retry_after, head.last)
+    return Reply(head.status, data[end + 4 : stop], head.retry_after, head.last), data[stop:]
 
 
 def _head_of(text: bytes) -> Head:
     """A head up to the end of its last line."""
     text = text.lower()
-    status_line = _STATUS_LINE.match(text)
-    if status_line is None:
+    digits = text[9:12]
+    known = text.startswith(b"http/1.1 ") and digits.isdigit() and digits >= b"100"
+    if not known or text[12:13] not in b" \r":
         raise NotUnderstoodError(f"not HTTP/1.1: {text[:60]!r}")
-    status = int(status_line[1])
+    status = int(digits)
     # A plain search first: few answers have these headers, and a pattern costs ten times it.
     retry_after = _RETRY_AFTER.search(text) if b"\r\nretry-after" in text else None
     return Head(

@@ -9,7 +9,7 @@ carried out the first time would be counted as one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 from urllib.parse import urlsplit
@@ -92,6 +92,20 @@ class Session:
                 body=await reply.read(),
                 retry_after=_retry_after(reply.headers.get("Retry-After")),
             )
+
+    async def send_row(
+        self, targets: Sequence[str], headers: Headers, bodies: Sequence[bytes], *, timeout_s: float
+    ) -> list[Response]:
+        """One after the other: a proxy may not like rows."""
+        answers = []
+        for target, body in zip(targets, bodies, strict=True):
+            try:
+                answers.append(await self.send("POST", target, headers, body, timeout_s=timeout_s))
+            except OSError:
+                if not answers:
+                    raise
+                break
+        return answers
 
     @asynccontextmanager
     async def stream(

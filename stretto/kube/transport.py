@@ -6,7 +6,7 @@ nothing was carried out, makes the token be read afresh and the request be sent 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlencode, urlsplit
 
@@ -86,6 +86,25 @@ class Transport:
                 break
         assert answer is not None, "neither an answer nor an error"
         return answer
+
+    async def send_row(
+        self, paths: Sequence[str], bodies: Sequence[bytes], *, counted: tuple[str, str]
+    ) -> list[Response]:
+        """POSTs in order, for what may be sent twice: the answers, fewer than asked for if the
+        connection broke. Raises :class:`KubeUnreachable` when none could be sent."""
+        assert self._way is not None, "the client is not open"
+        headers = self._headers(b"", JSON, False)
+        targets = [self._root + path for path in paths]
+        try:
+            answers = await self._way.send_row(targets, headers, bodies, timeout_s=self._timeout_s)
+        except OSError as error:
+            self.usage.add(*counted, 0)
+            raise self._unreachable(error, self._timeout_s) from error
+        for answer in answers:
+            self.usage.add(*counted, answer.status)
+        if self.config.renewable and any(answer.status == 401 for answer in answers):
+            self.config.authorization(fresh=True)
+        return answers
 
     @asynccontextmanager
     async def stream(

@@ -6,7 +6,7 @@ way, the official client's session (:mod:`stretto.kube.session`), which is loade
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
@@ -54,6 +54,12 @@ class Way(Protocol):
         self, method: str, target: str, headers: Headers, data: bytes | None, *, timeout_s: float
     ) -> Response:
         """One request."""
+
+    async def send_row(
+        self, targets: Sequence[str], headers: Headers, bodies: Sequence[bytes], *, timeout_s: float
+    ) -> list[Response]:
+        """POSTs in order, for what may be sent twice: the answers, fewer than asked for if the
+        connection broke."""
 
     def stream(
         self, target: str, headers: Headers, *, connect_s: float, silence_s: float

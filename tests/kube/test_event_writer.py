@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from stretto.kube.answers import Response
 from stretto.kube.client import KubeClient
 from stretto.kube.events import NOTE_LIMIT, EventWriter, PodEvent
 from tests.kube.api_server import Handler, answer, client_of, hang_up, refusal, serving
@@ -58,26 +59,54 @@ async def test_while_binds_are_in_flight_one_worker_is_left() -> None:
         in_flight = 0
         most = 0
 
-        async def count(*_: object, **__: object) -> object:
+        async def count(events: list[tuple[str, bytes]]) -> object:
             nonlocal in_flight, most
             in_flight += 1
             most = max(most, in_flight)
             await asyncio.sleep(0.002)
             in_flight -= 1
-            return await KubeClient.get(client, "/x")
+            return await KubeClient.create_events(client, events)
 
-        client.create_event = count  # type: ignore[assignment]
+        client.create_events = count  # type: ignore[assignment]
         async with running(client) as writer:
             client.binds_in_flight = 3
             for number in range(20):
                 writer.offer(event(f"p{number}"))
             assert await writer.drain(10)
             assert most == 1
-            for number in range(40):
+            for number in range(200):
                 writer.offer(event(f"q{number}"))
             client.binds_in_flight = 0  # nobody says so: the one that is left finds out
             assert await writer.drain(10)
             assert most > 1
+
+
+async def test_rows_are_as_long_as_they_are_fast() -> None:
+    rows: list[int] = []
+    now = 0.0
+    each_s = 0.001
+
+    async def note(events: list[tuple[str, bytes]]) -> list[Response]:
+        nonlocal now
+        now += each_s * len(events)
+        rows.append(len(events))
+        return [Response(201, b"{}") for _ in events]
+
+    async with serving(CREATED) as server, client_of(server) as client:
+        client.create_events = note  # type: ignore[assignment]
+        writer = EventWriter(client, workers=1, clock=lambda: now)
+        for number in range(47):
+            writer.offer(event(f"p{number}"))
+        task = asyncio.create_task(writer.run())
+        assert await writer.drain(10)
+        assert rows == [1, 2, 4, 8, 16, 16]
+        each_s = 1.0
+        for number in range(33):
+            writer.offer(event(f"q{number}"))
+        assert await writer.drain(10)
+        assert rows[6:] == [16, 8, 4, 2, 1, 1, 1], "waiting for each other is no gain"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("first", [hang_up, refusal(503), refusal(429)])

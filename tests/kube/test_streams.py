@@ -45,7 +45,7 @@ def test_a_body_is_the_same_however_it_is_cut(
         assert reader.ended
         assert got == body
         assert reader.feed(rest) == b""
-        assert reader.rest is bool(rest)
+        assert reader.rest == rest
 
 
 @asynccontextmanager
