@@ -55,7 +55,7 @@ from stretto.telemetry.story import StoryLog
 
 logger = logging.getLogger(__name__)
 
-GATHER_S = 0.025
+GATHER_S = 0.1
 """How long the end of a bind waits for others to be written and told with it."""
 REPAIR_FIRST_S = 0.2
 REPAIR_MAX_S = 5.0
