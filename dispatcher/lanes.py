@@ -3,7 +3,8 @@
 Within a heap priority and age decide. Between queues it is the dominant share: a queue that has not
 got what it is guaranteed goes first, then at each level of the tree the one with the smallest share
 over its weight (DRF). Against pods in no queue the head of the queue whose turn it is stands by its
-own priority and age, as ever. Without queues there is one heap.
+own priority and age, as ever. Without queues there is one heap. Bulky shapes stand in a heap of
+their own, whose head has its turn by priority and age while the slow lane is open.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import ShapeRecord
+from dispatcher.slow_lane import SlowLane
 
 Entry = tuple[int, int, int, ShapeRecord]
 """(minus priority, order of the head, token, shape); only entries equal to the shape's
@@ -22,17 +24,24 @@ Entry = tuple[int, int, int, ShapeRecord]
 class Lanes:
     """See the module docstring."""
 
-    def __init__(self) -> None:
+    def __init__(self, slow: SlowLane) -> None:
+        self._slow_lane = slow
+        self._slow: list[Entry] = []
+        """Lines of bulky shapes, of whatever queue."""
         self._plain: list[Entry] = []
         self._queues: dict[str, list[Entry]] = {}
         self.gate: QuotaGate | None = None
         """Knows whose queue is whose, and whose turn it is; None: there are no queues."""
 
     def __bool__(self) -> bool:
-        return bool(self._plain) or any(self._queues.values())
+        slow = self._slow_lane.open and bool(self._slow)
+        return slow or bool(self._plain) or any(self._queues.values())
 
     def push(self, entry: Entry) -> None:
         """A shape has pods to take."""
+        if entry[3].bulky:
+            heapq.heappush(self._slow, entry)
+            return
         name = self.gate.lane_of(entry[3]) if self.gate is not None else ""
         heap = self._queues.setdefault(name, []) if name else self._plain
         heapq.heappush(heap, entry)
@@ -42,6 +51,10 @@ class Lanes:
         heap = self._plain
         if self._queues:
             heap = self._next()
+        if self._slow_lane.open and (slow := _fresh(self._slow)):
+            others = _fresh(heap)
+            if not others or slow[0][:2] < others[0][:2]:
+                heap = slow
         return heapq.heappop(heap) if heap else None
 
     def _next(self) -> list[Entry]:
@@ -57,13 +70,14 @@ class Lanes:
 
     def entries(self) -> Iterator[Entry]:
         """All there are, in no order."""
+        yield from self._slow
         yield from self._plain
         for heap in self._queues.values():
             yield from heap
 
     def replace(self, entries: list[Entry]) -> None:
         """These and no others."""
-        self._plain, self._queues = [], {}
+        self._slow, self._plain, self._queues = [], [], {}
         for entry in entries:
             self.push(entry)
 

@@ -27,11 +27,13 @@ from dispatcher.ladder import Ladder, LadderLimits
 from dispatcher.outcomes import OutcomeLimits, Outcomes
 from dispatcher.patching import PatchResult
 from dispatcher.pods import OUT, Condition, Place, PodRecord, PodSeen, PodTable, State
-from dispatcher.queue import Queue, QueueLimits
+from dispatcher.queue import Queue
+from dispatcher.queue_limits import QueueLimits
 from dispatcher.queue_status import StatusLane, StatusOrder
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import Mode, ShapeTable
 from dispatcher.shard_side import Note, Send, ShardLimits, ShardSide
+from dispatcher.slow_lane import SlowLane, SlowLimits
 from dispatcher.statistics import Statistics
 from stretto.model.groups import GroupRow
 from stretto.model.unit import Cause, Diagnosis, Outcome, OutcomeKind, Version
@@ -50,6 +52,7 @@ class MachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that is with the Binder for longer without a word is asked about."""
     asks_a_tick: int = 64
     ladder: LadderLimits = msgspec.field(default_factory=LadderLimits)
+    slow: SlowLimits = msgspec.field(default_factory=SlowLimits)
     tidy_s: float = 60.0
     """How often a standby drops what only a leader uses up."""
 
@@ -89,8 +92,10 @@ class Machine:
         self.pods = pods = PodTable()
         self.shapes = ShapeTable()
         self.groups = groups = Groups(pods=pods, shapes=self.shapes)
-        queue = Queue(pods=pods, groups=groups, limits=limits.queue, statistics=counts)
-        self.queue = queue
+        self.queue = queue = Queue(
+            pods=pods, groups=groups, limits=limits.queue, statistics=counts,
+            slow=SlowLane(limits.slow),
+        )  # fmt: skip
         self.quota = QuotaGate()
         self.queue_status = StatusLane(self.quota, self.shapes)
         self.lane = ConditionLane(queue=queue, limits=limits.lane)
@@ -99,14 +104,9 @@ class Machine:
             backoff=limits.queue, statistics=counts,
         )  # fmt: skip
         self.intake = Intake(
-            pods=self.pods,
-            shapes=self.shapes,
-            queue=self.queue,
-            lane=self.lane,
-            outcomes=self.outcomes,
-            groups=self.groups,
-            statistics=self.statistics,
-        )
+            pods=pods, shapes=self.shapes, queue=queue, lane=self.lane, outcomes=self.outcomes,
+            groups=groups, statistics=counts,
+        )  # fmt: skip
         self.ladder = Ladder(shapes=self.shapes, limits=limits.ladder)
         self.shards = ShardSide(
             pods=self.pods,
@@ -359,6 +359,7 @@ class Machine:
 
     def dispatch(self, now: float) -> list[Send]:
         """Units for shards, as far as there are units and credits."""
+        self.queue.slow.look(now)
         self.groups.refresh(queue=self.queue, lane=self.lane, now=now)
         if self.quota.on and self.quota.take_returned():
             self.queue.came_back(now)

@@ -6,7 +6,7 @@ kube-scheduler's names and labels are used where it has them; what only Stretto 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -54,6 +54,8 @@ class DispatcherCollector(Collector):
         self._machine = machine
         self._client = client
         self.events: Sequence[EventWriter] = ()
+        self.unread: Sequence[Sized] = ()
+        """Bulky pods that were not read yet, of each watch."""
 
     def collect(self) -> Iterator[Metric]:
         """Every family, from the numbers as they are now."""
@@ -61,6 +63,7 @@ class DispatcherCollector(Collector):
         yield from self._attempts()
         yield from self._durations()
         yield from self._ladder()
+        yield from self._slow_lane()
         yield from self._shards()
         yield from self._quota()
         yield from self._api()
@@ -74,7 +77,8 @@ class DispatcherCollector(Collector):
         pending = self._machine.pending()
         family = GaugeMetricFamily("scheduler_pending_pods", "Pods by queue.", labels=["queue"])
         for queue, states in QUEUES.items():
-            family.add_metric([queue], sum(pending[state] for state in states))
+            unread = sum(map(len, self.unread)) if queue == "active" else 0
+            family.add_metric([queue], sum(pending[state] for state in states) + unread)
         yield family
         units = GaugeMetricFamily("stretto_dispatcher_pods", "Pods by state.", labels=["state"])
         for state, count in pending.items():
@@ -185,6 +189,25 @@ class DispatcherCollector(Collector):
             "stretto_dispatcher_mode_moves",
             "Moves up of the modes of the shapes that are known now.",
             value=moved,
+        )
+
+    def _slow_lane(self) -> Iterator[Metric]:
+        machine = self._machine
+        shapes = list(machine.shapes.by_number.values())
+        pods = GaugeMetricFamily(
+            "stretto_dispatcher_slow_lane_pods",
+            "Pods of so many parts that they are read and decided apart: not read yet, in line, "
+            "with a shard (units).",
+            labels=["state"],
+        )
+        pods.add_metric(["unread"], sum(map(len, self.unread)))
+        pods.add_metric(["waiting"], sum(len(shape) for shape in shapes if shape.bulky))
+        pods.add_metric(["out"], machine.queue.slow.out)
+        yield pods
+        yield CounterMetricFamily(
+            "stretto_dispatcher_slow_lane_units",
+            "Units sent to shards by the slow lane.",
+            value=machine.queue.slow.sent,
         )
 
     def _durations(self) -> Iterator[Metric]:

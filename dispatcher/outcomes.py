@@ -17,7 +17,8 @@ import msgspec
 from dispatcher.conditions import ConditionLane
 from dispatcher.contention import RACES, Contention, ContentionLimits
 from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
-from dispatcher.queue import Queue, QueueLimits
+from dispatcher.queue import Queue
+from dispatcher.queue_limits import QueueLimits
 from dispatcher.shapes import ShapeRecord
 from dispatcher.statistics import Statistics
 from stretto.model.unit import Cause, Outcome, OutcomeKind, Version

@@ -26,7 +26,7 @@ from dispatcher.machine import Machine, MachineLimits, Requests
 from dispatcher.metrics import DispatcherCollector
 from dispatcher.names import ServedNames
 from dispatcher.outcomes_client import OutcomesClient
-from dispatcher.queue import QueueLimits
+from dispatcher.queue_limits import QueueLimits
 from dispatcher.queue_status import StatusOrder
 from dispatcher.queue_writer import QueueWriter
 from dispatcher.shard_side import Send, ShardLimits
@@ -194,7 +194,9 @@ class DispatcherProcess:
         watches = [
             PodWatch(client, core=core, scheduler_name=name, extenders=extenders) for name in names
         ]
-        return [follow.run(), *(watch.run() for watch in watches), core.run()]
+        self._collector.unread = tuple(watch.unread for watch in watches)
+        watching = [work for watch in watches for work in (watch.run(), watch.read_slowly())]
+        return [follow.run(), *watching, core.run()]
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         """What runs while we lead only, besides the writers of events."""

@@ -22,13 +22,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from dispatcher.groups import Groups
 from dispatcher.lanes import Lanes
 from dispatcher.pods import Place, PodRecord, PodTable, State
+from dispatcher.queue_limits import QueueLimits
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import Mode, ShapeRecord
+from dispatcher.slow_lane import SlowLane
 from dispatcher.statistics import Statistics
 from dispatcher.wakeups import Wakeups
 from stretto.model.unit import Version
@@ -43,36 +43,23 @@ PROBE_OPEN = 64
 """A shape whose allowance has grown beyond one batch is open."""
 
 
-class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of the queue, in seconds; kube-scheduler's defaults."""
-
-    initial_backoff_s: float = 1.0
-    max_backoff_s: float = 10.0
-    pop_from_backoff: bool = True
-    """Try what is in backoff early when nothing else is to be done (SchedulerPopFromBackoffQ)."""
-    leftover_s: float = 300.0
-    """An attempt happens at most so long (and the backoff) after the last one (design §12.22)."""
-
-    def backoff(self, failures: int) -> float:
-        """Delay after so many failures in a row: doubling from the initial to the maximum."""
-        return min(
-            self.initial_backoff_s * 2.0 ** min(max(failures - 1, 0), 30), self.max_backoff_s
-        )
-
-
 class Queue:
     """Lines of shapes, the heap over them, backoff and parking."""
 
     def __init__(
-        self, *, pods: PodTable, groups: Groups, limits: QueueLimits, statistics: Statistics
-    ) -> None:
+        self,
+        *,
+        pods: PodTable, groups: Groups, limits: QueueLimits, statistics: Statistics,
+        slow: SlowLane,
+    ) -> None:  # fmt: skip
         self._pods = pods
         self._groups = groups
         self._limits = limits
         self._statistics = statistics
         self._orders = 0
         self._front_orders = FRONT
-        self._lanes = Lanes()
+        self.slow = slow
+        self._lanes = Lanes(slow)
         self.gate: QuotaGate | None = None
         """None: there are no queues."""
         self.over_quota: list[tuple[PodRecord, str, bool]] = []
@@ -237,8 +224,7 @@ class Queue:
         ``enough`` of them.
 
         A line whose first pod may not go (to the shard that asks) waits for another shard.
-        A pod whose condition patch is in flight is set aside (PATCHING) until the reply. A pod
-        that shards died with twice goes alone.
+        A pod whose condition patch is in flight is set aside (PATCHING) until the reply.
         """
         taken: list[PodRecord] = []
         aside: list[ShapeRecord] = []
@@ -269,7 +255,7 @@ class Queue:
     ) -> bool:
         """Move pods from a line into ``taken``; True if the batch must end here.
 
-        Gangs go alone, and so do pods that shards died with.
+        Gangs and bulky pods go alone, and so do pods that shards died with twice.
         """
         room = min(limit - len(taken), shape.takeable())
         probing = shape.mode is Mode.PROBING
@@ -278,7 +264,11 @@ class Queue:
             if self.waits_for_patch(record):
                 self._pods.move(record, Place.PATCHING, now)
                 continue
-            alone = record.blamed >= 2 or self._groups.leads(record)
+            bulky = shape.bulky or self._of_bulky(record)
+            if bulky and not self.slow.open:  # a member of the gang is
+                shape.push_back(record)
+                return False
+            alone = bulky or record.blamed >= 2 or self._groups.leads(record)
             if alone and taken:
                 shape.push_back(record)
                 return True
@@ -287,12 +277,20 @@ class Queue:
                 self._hold(record, why, now)
                 return False
             taken.append(record)
+            if bulky:
+                self.slow.goes(record, now)
             if probing:
                 shape.probes.add(record.uid)
             if alone:
                 return True
             room -= 1
         return False
+
+    def _of_bulky(self, lead: PodRecord) -> bool:
+        """Whether a gang has a bulky member; its line is in the slow lane from then on."""
+        if self._groups.leads(lead):
+            lead.shape.bulky = any(pod.shape.bulky for pod in self._groups.unit_of(lead))
+        return lead.shape.bulky
 
     def _hold(self, record: PodRecord, why: str, now: float) -> None:
         """Quota has no room for a pod: its shape waits as one that fits nowhere."""

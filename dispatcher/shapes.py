@@ -21,6 +21,7 @@ import msgspec
 
 from dispatcher.contention import Contention
 from dispatcher.pods import NO_VERSION, Condition, PodRecord
+from stretto.model.bulk import bulk_of
 from stretto.model.diagnosis import Diagnosis
 from stretto.model.shape import LABEL_KEYS_LIMIT, Shape
 from stretto.model.unit import PodUid
@@ -55,6 +56,7 @@ class ShapeRecord:
 
     __slots__ = (
         "allowance",
+        "bulky",
         "condition",
         "contention",
         "decided_at",
@@ -91,6 +93,8 @@ class ShapeRecord:
         self.number = number
         self.key = key
         self.shape = shape
+        self.bulky = shape is not None and bool(bulk_of(shape))
+        """Its pods are decided in the slow lane; of a group's line: one of its members is so."""
         self.priority = 0 if shape is None else shape.priority
         self.mode = Mode.REFUSED if refusal else Mode.UNREAD if unread else Mode.OPEN
         self.reads = shape.reads if shape is not None and not refusal else NO_KEYS

@@ -16,7 +16,8 @@ from dispatcher.conditions import ConditionLane
 from dispatcher.groups import Groups
 from dispatcher.ladder import Ladder
 from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
-from dispatcher.queue import Queue, QueueLimits
+from dispatcher.queue import Queue
+from dispatcher.queue_limits import QueueLimits
 from dispatcher.quota import WAITS_FOR_QUOTA
 from dispatcher.shapes import ShapeTable
 from dispatcher.statistics import Statistics

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 
 from dispatcher.core import Core
 from dispatcher.pods import Condition, PodSeen
+from dispatcher.slow_lane import Unread
 from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
+from stretto.model.bulk import bulky_to_read
 from stretto.model.document import document_of
 from stretto.model.errors import OperatorError
 from stretto.model.groups import group_key_of
@@ -91,6 +94,9 @@ class PodWatch:
         self._core = core
         self._sight = Sight(extenders)
         self._synced = False
+        self.unread: Unread[tuple[Pod, int]] = Unread(core.machine.limits.slow)
+        """Bulky pods, with their version, that the machine has not heard of."""
+        self._bulky_there = asyncio.Event()
         selector = f"spec.nodeName=,spec.schedulerName={scheduler_name}"
         self.reflector: Reflector[Pod] = Reflector(
             client, "/api/v1/pods", kind=Pod, params={"fieldSelector": selector}
@@ -108,6 +114,7 @@ class PodWatch:
         keys = machine.shapes.label_keys
         for event in batch:
             kind, pod = event.kind, event.new
+            self.unread.drop(event.uid)
             if kind is EventKind.DELETED:
                 leaving = None
                 if pod is not None:
@@ -119,9 +126,32 @@ class PodWatch:
                     machine.synced()
             elif pod is not None:
                 version = event.resource_version
-                machine.pod_seen(self._sight.of(pod, version=version, label_keys=keys), now)
+                if bulky_to_read(pod) and not pod.leaving:
+                    self.unread.put(event.uid, (pod, version))
+                    self._bulky_there.set()
+                else:
+                    machine.pod_seen(self._sight.of(pod, version=version, label_keys=keys), now)
             elif kind is EventKind.UNREADABLE:
                 machine.pod_seen(_unreadable(event), now)
+
+    async def read_slowly(self) -> None:
+        """Read bulky pods one at a time, in their share of the time, until cancelled."""
+        core = self._core
+        while True:
+            await self._bulky_there.wait()
+            if not self.unread:
+                self._bulky_there.clear()
+            elif (rest := self.unread.wait_s(core.now())) > 0:
+                await asyncio.sleep(rest)
+            else:
+                began = core.now()
+                pod, version = self.unread.pop()
+                keys = core.machine.shapes.label_keys
+                seen = self._sight.of(pod, version=version, label_keys=keys)
+                now = core.now()
+                self.unread.took(now - began, now=now)
+                core.machine.pod_seen(seen, now)
+                core.changed()
 
 
 def _unreadable(event: Event[Pod]) -> PodSeen:

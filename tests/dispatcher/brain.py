@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dispatcher.machine import Machine, MachineLimits
 from dispatcher.pods import Condition, PodSeen, State
-from dispatcher.queue import QueueLimits
+from dispatcher.queue_limits import QueueLimits
 from dispatcher.shard_side import Send
 from stretto.model.diagnosis import Rejected
 from stretto.model.shape import Shape

@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.machine import MachineLimits
 from dispatcher.pods import Place, PodRecord, State
-from dispatcher.queue import QueueLimits
+from dispatcher.queue_limits import QueueLimits
 from stretto.model.groups import GroupRow
 from tests.dispatcher.brain import Brain, shape
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dispatcher.contention import Contention, ContentionLimits, PartitionMode
 from dispatcher.ladder import LadderLimits
 from dispatcher.machine import MachineLimits
-from dispatcher.queue import QueueLimits
+from dispatcher.queue_limits import QueueLimits
 from stretto.model.unit import Cause, OutcomeKind
 from stretto.snapshot.stakes import Seat, StakeRow
 from tests.dispatcher.brain import Brain, shape

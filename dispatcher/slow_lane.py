@@ -1,0 +1,105 @@
+"""The slow lane: what takes long is done apart, one at a time, in a share of the time.
+
+A pod of many parts (:mod:`stretto.model.bulk`) is read here when its turn comes, and decided when
+no other of the kind is out to any shard. After one that took t seconds the next waits for nine
+times as long: so whoever sends such pods without end takes a tenth of the time of whoever works on
+them, and waits for his own pods only.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+import msgspec
+
+from dispatcher.pods import Place, PodRecord
+
+T = TypeVar("T")
+
+
+class SlowLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the slow lane may take."""
+
+    share: float = 0.1
+    """Of the time. What a unit took is counted from sending it to the answer, waiting included, so
+    it takes less where others have much to do."""
+    longest_rest_s: float = 10.0
+    """A unit that waited long at its shard does not hold up the lane for ever."""
+
+
+class Share:
+    """Time that may be taken; see the module docstring."""
+
+    def __init__(self, limits: SlowLimits) -> None:
+        self._limits = limits
+        self.until = float("-inf")
+        """Nothing may begin before."""
+
+    def took(self, seconds: float, *, now: float) -> None:
+        """Something that took so long has ended."""
+        rest = max(0.0, seconds) * (1 / self._limits.share - 1)
+        self.until = now + min(rest, self._limits.longest_rest_s)
+
+
+class SlowLane:
+    """Which bulky unit may go to a shard."""
+
+    def __init__(self, limits: SlowLimits) -> None:
+        self._share = Share(limits)
+        self._out: PodRecord | None = None
+        self._since_s = 0.0
+        self.sent = 0
+        """Units, for metrics."""
+        self.open = True
+
+    @property
+    def out(self) -> int:
+        """Units that a shard holds: none or one."""
+        return int(self._out is not None)
+
+    def look(self, now: float) -> None:
+        """Whether one may go now; to be asked before units are taken."""
+        out = self._out
+        if out is not None and out.place is not Place.DISPATCHED:
+            self._out = None
+            self._share.took(now - self._since_s, now=now)
+        self.open = self._out is None and now >= self._share.until
+
+    def goes(self, record: PodRecord, now: float) -> None:
+        """A bulky unit is sent."""
+        assert self._out is None, f"{record!r} goes while {self._out!r} is out"
+        self._out, self._since_s = record, now
+        self.open = False
+        self.sent += 1
+
+
+class Unread(Generic[T]):
+    """Things to be read in their turn, the newest version of each, by uid."""
+
+    def __init__(self, limits: SlowLimits) -> None:
+        self._share = Share(limits)
+        self._waiting: OrderedDict[str, T] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, uid: str, thing: T) -> None:
+        """To be read; in the place of an older version."""
+        self._waiting[uid] = thing
+
+    def drop(self, uid: str) -> None:
+        """Not to be read."""
+        self._waiting.pop(uid, None)
+
+    def wait_s(self, now: float) -> float:
+        """How long until the next may be read."""
+        return max(0.0, self._share.until - now)
+
+    def pop(self) -> T:
+        """The one whose turn it is; there must be one."""
+        return self._waiting.popitem(last=False)[1]
+
+    def took(self, seconds: float, *, now: float) -> None:
+        """Reading it took so long."""
+        self._share.took(seconds, now=now)
