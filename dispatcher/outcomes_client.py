@@ -8,6 +8,7 @@ import random
 
 from dispatcher.core import Core
 from dispatcher.machine import Requests
+from stretto.model.unit import OutcomeKind
 from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.rpc.channels import Dialer, Stream
 from stretto.rpc.errors import RpcError
@@ -103,7 +104,8 @@ class OutcomesClient:
                 complete=batch.owned.complete,
                 now=now,
             )
-        self._core.changed()
+        bound = all(outcome.kind is OutcomeKind.BOUND for outcome in batch.outcomes)
+        self._core.changed(patient=bound and batch.owned is None)
 
     def _subscription(self) -> OutcomeRequest:
         """The first message acknowledges nothing: the Binder may be another than before."""

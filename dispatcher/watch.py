@@ -106,7 +106,7 @@ class PodWatch:
         """Tell the machine what happens until cancelled."""
         async for batch in self.reflector.run():
             self.take(batch)
-            self._core.changed()
+            self._core.changed(patient=all(event.kind is EventKind.DELETED for event in batch))
 
     def take(self, batch: list[Event[Pod]]) -> None:
         """Tell the machine a batch of events."""
