@@ -54,8 +54,8 @@ quota: install ## random trees of queues under random load, in simulated minutes
 races: install ## the last of everything at four shards, one winner each: ROUNDS=10000 [ARGS="--seed 1"]
 	$(BIN)/python -m tests.races --rounds $(or $(ROUNDS),10000) $(ARGS)
 
-matrix: install ## the fault matrix on real processes: make matrix [ROWS="1 4 35"] [SEEDS=20] [ARGS="--first 1 --keep"]
-	$(BIN)/python -m tests.matrix --rows "$(ROWS)" --seeds $(or $(SEEDS),1) $(ARGS)
+matrix: install ## the fault matrix on real processes: make matrix [ROWS="1 4 35"] [SEEDS=20] [JOBS=2] [ARGS="--first 1 --keep"]
+	$(BIN)/python -m tests.matrix --rows "$(ROWS)" --seeds $(or $(SEEDS),1) --jobs $(or $(JOBS),1) $(ARGS)
 
 model: install ## explore the reserve-bind-recover protocol and its broken variants
 	$(BIN)/python -m tests.protocol

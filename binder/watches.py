@@ -29,8 +29,9 @@ from stretto.snapshot.pod_records import flags_of
 
 logger = logging.getLogger(__name__)
 
-MAX_SILENCE_S = 75.0
-"""A little more than the silence after which a reflector takes its connection for broken."""
+MAX_SILENCE_S = 30.0
+"""On a picture that is older nothing is committed. A little more than the silence after which a
+reflector takes its connection for broken and asks anew, so that a quiet cluster is no old one."""
 LABEL_SETS = 16_384
 """Different label sets remembered."""
 NOMINATED_PODS = "spec.nodeName=,status.nominatedNodeName!="

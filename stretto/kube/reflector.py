@@ -9,7 +9,11 @@ than what was seen before. So:
 2. The watch continues from the list's version, with bookmarks, so that a later continuation is
    rarely too old. When the server ends it, or it breaks, it is taken up again from the last version
    that a line or bookmark told.
-3. Nothing for ``silence_s`` counts as broken: bookmarks come about once a minute.
+3. Nothing for ``silence_s`` counts as broken. A server says something of its own accord about once
+   a minute, and with a bookmark 2 s before the end that was asked for: so the end is asked for
+   early, and a quiet watch that works is told from a dead one within half a minute. (A list of one
+   object would be no proof: its version moves on with every write to anything, and the object that
+   was changed may be another. A watch from where the last one stopped tells all that was missed.)
 4. 410, as a status or as a line, and any other ERROR line lead to 1; what was deleted meanwhile is
    found out by comparison (:mod:`stretto.kube.sightings`).
 
@@ -53,10 +57,11 @@ log = logging.getLogger(__name__)
 
 CONFIRM_S = 10.0
 CONFIRM_LOOK_S = 0.02
-SILENCE_S = 70.0
-"""A real API server sends a bookmark about every 60 s; ten more for a slow one."""
-WATCH_S = (300, 600)
-"""Asked length of one watch request: random in between, so that watches do not end all at once."""
+WATCH_S = (20, 25)
+"""Asked length of one watch request: random in between, so that watches do not end all at once.
+Informers ask for 300 to 600 s; theirs are heard once a minute."""
+SILENCE_S = 27.0
+"""The longest watch's, and two more for a slow server."""
 
 
 class Reflector(Generic[K]):

@@ -320,3 +320,28 @@ async def lets_strangers_in(server: redis.asyncio.Redis, *, timeout_s: float) ->
         return False
     finally:
         await stranger.disconnect()
+
+
+async def login_problem(server: redis.asyncio.Redis, *, key: str, timeout_s: float) -> str:
+    """Why our user, or that nobody needs one, is not safe; empty if it is."""
+    problem = await rights_problem(server, key=key)
+    if not problem and await lets_strangers_in(server, timeout_s=timeout_s):
+        problem = "takes commands without a login; turn its user 'default' off"
+    return problem
+
+
+def server_problem(info: dict[str, Any]) -> str:
+    """Why a server must not hold a ledger, from its INFO; empty if it may."""
+    policy = str(info.get("maxmemory_policy", ""))
+    if policy != "noeviction":
+        return (
+            f"evicts keys (maxmemory-policy {policy}), which would lose reservations in silence; "
+            "set maxmemory-policy noeviction"
+        )
+    version = str(info.get("redis_version", "0"))
+    major = version.split(".")[0]
+    if not major.isdigit() or int(major) < 7:
+        return f"is version {version}; Redis 7.0 or any Valkey is needed"
+    if info.get("role", "master") != "master":
+        return "is a replica, which takes no writes; give the primary's address in --redis-url"
+    return ""

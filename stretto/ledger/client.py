@@ -37,7 +37,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from stretto.ledger.access import Access, known_hole, lets_strangers_in, rights_problem, safe_url
+from stretto.ledger.access import Access, known_hole, login_problem, safe_url, server_problem
 from stretto.ledger.requests import (
     Names,
     ReserveRequest,
@@ -170,11 +170,7 @@ class Ledger:
             async with asyncio.timeout(limit_s):
                 if restricted:
                     key = self._keys["meta"].decode()
-                    problem = await rights_problem(self._server, key=key)
-                    if not problem and await lets_strangers_in(
-                        self._server, timeout_s=OPEN_TIMEOUT_S
-                    ):
-                        problem = "takes commands without a login; turn its user 'default' off"
+                    problem = await login_problem(self._server, key=key, timeout_s=OPEN_TIMEOUT_S)
                 if problem:
                     raise LedgerRefused(f"the server at {self.where} {problem}")
                 info: dict[str, Any] = await self._server.info()
@@ -448,10 +444,12 @@ class Ledger:
         """What the ledger says of these accounts and pods; what cannot be read is left out.
 
         Raises:
+            LedgerGap: it is not where our last call left it, so that nothing it says counts.
             LedgerUnavailable: no answer.
         """
         wanted = (("accounts", accounts), ("open", pods), ("bound", pods))
         pipeline = self._server.pipeline(transaction=False)
+        pipeline.hmget(self._keys["meta"], ["stamp", "seq"])
         for part, uids in wanted:
             if uids:
                 pipeline.hmget(self._keys[part], list(uids))
@@ -462,6 +460,7 @@ class Ledger:
             raise LedgerUnavailable(self._silent(error)) from None
         found: dict[str, dict[str, Any]] = {part: {} for part, _ in wanted}
         with self._understood():
+            self._check_position(*replies.pop(0))
             for (part, uids), values in zip([w for w in wanted if w[1]], replies, strict=True):
                 found[part] = {u: v for u, v in zip(uids, values, strict=True) if v is not None}
         used, entries = {}, {}
@@ -473,26 +472,20 @@ class Ledger:
                 entries[uid] = entry_of(uid, pod_fields(packed), self._names)
         return Holdings(used, entries)
 
+    def _check_position(self, stamp: bytes | None, sequence: bytes | None) -> None:
+        """A read carries no number, so what it shows must be ours to the last call; while one has
+        no answer, the next call finds out."""
+        ours = (self._stamp.encode(), str(self._sequence).encode())
+        if self._open is None and (stamp, sequence) != ours:
+            at = "nowhere" if sequence is None else bytes(sequence[:20]).decode(errors="replace")
+            raise LedgerGap(
+                f"the ledger at {self.where} is at call {at}, we at {self._sequence}: it was "
+                "emptied or replaced, or lost writes that it had acknowledged"
+            )
+
     async def sums(self) -> dict[str, dict[str, int]]:
         """Amounts that entries use, per account (removed ones too, while in use)."""
         return {
             uid: sums_of(record, self._names)
             async for uid, record in self._records("accounts", account_fields)
         }
-
-
-def server_problem(info: dict[str, Any]) -> str:
-    """Why a server must not hold a ledger, from its INFO; empty if it may."""
-    policy = str(info.get("maxmemory_policy", ""))
-    if policy != "noeviction":
-        return (
-            f"evicts keys (maxmemory-policy {policy}), which would lose reservations in silence; "
-            "set maxmemory-policy noeviction"
-        )
-    version = str(info.get("redis_version", "0"))
-    major = version.split(".")[0]
-    if not major.isdigit() or int(major) < 7:
-        return f"is version {version}; Redis 7.0 or any Valkey is needed"
-    if info.get("role", "master") != "master":
-        return "is a replica, which takes no writes; give the primary's address in --redis-url"
-    return ""

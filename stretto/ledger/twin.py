@@ -362,8 +362,14 @@ class LedgerTwin:
         ]
 
     def holdings(self, *, accounts: Sequence[str], pods: Sequence[str]) -> Holdings:
-        """What the ledger says of these accounts and pods."""
+        """What the ledger says of these accounts and pods.
+
+        Raises:
+            LedgerGap: it is not where our last call left it.
+        """
         store = self.store
+        if (store.meta.get("stamp"), store.meta.get("seq")) != (self._stamp, self._sequence):
+            raise LedgerGap(f"the ledger is at call {store.meta.get('seq')}, not {self._sequence}")
         return Holdings(
             {
                 uid: sums_of(store.accounts[uid], self.names)

@@ -138,6 +138,30 @@ async def test_drift_planted_by_hand_is_found_frozen_and_mended(tmp_path: Any, d
         await ledger.close()
 
 
+async def test_lost_writes_that_the_audit_meets_are_no_drift(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are mended at once; a rebuild for drift may have to wait for a minute."""
+    async with EmbeddedServer(folder=tmp_path) as server, simulated() as (_, client):
+        ledger = await Ledger.open(server.url, owner="o")
+        rig = Rig(client, epoch=10, ledger=ledger, audit_period_s=0.0)
+        await rig.open(clean=True)
+        async with redis.asyncio.Redis.from_url(server.url) as hand:
+            meta = await hand.hgetall("{stretto:o}:meta")
+            uid = await one_bound(rig)
+            before = await ledger.entries()
+            await hand.hset("{stretto:o}:meta", mapping=meta)
+            await hand.hdel("{stretto:o}:bound", uid)
+        rig.commits._ledger_audit._next_at = 0.0
+        rig.commits.changed()
+        await until(lambda: "the ledger is whole again" in caplog.text, "mended")
+        await until(lambda: rig.commits.idle, "written")
+        assert rig.metrics.drift._value.get() == 0
+        assert await ledger.entries() == before
+        await rig.stop()
+        await ledger.close()
+
+
 async def plant(hand: Any, damage: str, *, uid: str, node_uid: str) -> None:
     """Write into the ledger behind its owner's back."""
     nodes, bound = "{stretto:o}:accounts", "{stretto:o}:bound"

@@ -205,6 +205,31 @@ async def test_a_watch_ends_in_time_and_with_a_bookmark(cluster: Cluster) -> Non
     assert bookmarks[-1] >= version_of(await cluster.get_pod("p2"))
 
 
+async def test_a_watch_that_has_nothing_to_tell_says_before_its_end_how_far_it_is(
+    cluster: Cluster,
+) -> None:
+    """Which is past what its selectors left out meanwhile."""
+    first = version_of(await cluster.create_pod("p1"))
+    params = {
+        "resourceVersion": str(first),
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "3",
+        "fieldSelector": PENDING,
+    }
+    reader, buffer, lines = Reader(SeenPod), LineBuffer(), []
+    async with (
+        asyncio.timeout(10),
+        cluster.client.watch(cluster.pods, params, silence_s=10) as pieces,
+    ):
+        bound = version_of(await cluster.create_pod("p2", nodeName="n1"))
+        async for piece in pieces:
+            if whole := buffer.feed(piece):
+                lines += list(reader.lines(whole))
+    assert lines
+    assert all(isinstance(line, Bookmark) and line.version >= bound for line in lines[-1:])
+    assert all(isinstance(line, Bookmark) for line in lines)
+
+
 async def test_a_version_that_is_too_old_is_gone(cluster: Cluster) -> None:
     await cluster.create_pod("p1")
 

@@ -35,6 +35,8 @@ READY_S = 40.0
 LEASE_FLAGS = ["--lease-duration-s=3", "--lease-renew-deadline-s=2", "--lease-retry-s=0.5"]
 """Short leases, so that a killed role is succeeded within the test."""
 LOG_LINES = 60
+KEEP_WHOLE = b"CONFIG SET auto-aof-rewrite-percentage 0"
+"""The ledger's file is its history: a rewrite at 64 MB would take the beginning."""
 
 
 def plain_kubeconfig(folder: pathlib.Path, *, url: str, name: str) -> pathlib.Path:
@@ -129,6 +131,7 @@ class Stack:
 
     async def __aenter__(self) -> Self:
         await self.server.__aenter__()
+        await self._tell_ledger(KEEP_WHOLE)
         config = await KubeConfig.from_file(self.kubeconfig)
         client = await self._recording.enter_async_context(KubeClient(config))
         if os.environ.get("STRETTO_AUDIT") and self.settings.binder_kubeconfig is None:
@@ -282,9 +285,12 @@ class Stack:
 
     async def flush_ledger(self) -> None:
         """FLUSHALL, behind everybody's back."""
+        await self._tell_ledger(b"FLUSHALL")
+
+    async def _tell_ledger(self, command: bytes) -> None:
         path = self.server.url.removeprefix("unix://")
         reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(b"FLUSHALL\r\n")
+        writer.write(command + b"\r\n")
         assert await reader.readline() == b"+OK\r\n"
         writer.close()
         await writer.wait_closed()
@@ -297,6 +303,7 @@ class Stack:
             data = self.folder / "ledger" / "appendonlydir"
             data.rename(data.with_suffix(f".{self._kept:03}"))
         await self.server.start()
+        await self._tell_ledger(KEEP_WHOLE)
 
     async def ledger_difference(self) -> str:
         """What the ledger and the API disagree on, "" for nothing."""

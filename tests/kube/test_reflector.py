@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from binder.watches import MAX_SILENCE_S
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeRefused, WatchStaleError
 from stretto.kube.readers import BareObject, LineBuffer
-from stretto.kube.reflector import Reflector
+from stretto.kube.reflector import SILENCE_S, WATCH_S, Reflector
 from tests.kube.api_server import (
     Handler,
     answer,
@@ -83,7 +84,7 @@ async def test_lists_in_pages_then_watches_from_the_lists_version() -> None:
         (watch,) = server.queries(watch=True)
         assert watch["resourceVersion"] == "10"
         assert watch["allowWatchBookmarks"] == "true"
-        assert 300 <= int(watch["timeoutSeconds"]) <= 600
+        assert 20 <= int(watch["timeoutSeconds"]) <= 25
 
 
 async def test_lines_cut_anywhere_are_joined() -> None:
@@ -151,6 +152,11 @@ async def test_silence_counts_as_a_broken_connection() -> None:
         assert len(await told_by(reflector, 3)) == 3
         assert [q["resourceVersion"] for q in server.queries(watch=True)] == ["10", "11"]
         assert reflector.relists == 1
+
+
+def test_a_quiet_watch_is_heard_before_it_counts_as_dead() -> None:
+    """By the bookmark before the end that is asked for, 2 s before it (tests/contract)."""
+    assert 0 < WATCH_S[0] < WATCH_S[1] < SILENCE_S < MAX_SILENCE_S <= 30.0
 
 
 async def test_older_and_repeated_lines_are_dropped() -> None:

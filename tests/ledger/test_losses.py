@@ -171,6 +171,34 @@ async def test_lost_writes_are_noticed_at_the_next_call(server_url: str, owner: 
     await ledger.close()
 
 
+@pytest.mark.parametrize("loss", ["emptied", "rolled back"])
+async def test_a_loss_is_noticed_by_a_read_too(server_url: str, owner: str, loss: str) -> None:
+    """What it showed would be taken for drift, which may be mended only now and then."""
+    ledger, meta = await connected(server_url, owner), f"{{stretto:{owner}}}:meta"
+    asked: dict[str, list[str]] = {"accounts": ["n1"], "pods": ["u1"]}
+    async with by_hand(server_url) as other:
+        before = await other.hgetall(meta)
+        await ledger.reserve([unit("u1", "n1")])
+        assert set((await ledger.holdings(**asked)).entries) == {"u1"}
+        if loss == "emptied":
+            await other.delete(meta)
+        else:
+            await other.hset(meta, mapping=before)
+    with pytest.raises(LedgerGap, match="lost writes that it had acknowledged"):
+        await ledger.holdings(**asked)
+    await ledger.close()
+
+
+async def test_a_read_waits_for_no_answer_that_is_missing(proxy: LossyProxy, owner: str) -> None:
+    """Whether the call happened is not known: the next one settles it."""
+    ledger = await connected(proxy.url, owner)
+    proxy.losses = [Loss.REPLY] * 4
+    with pytest.raises(LedgerUnavailable):
+        await ledger.reserve([unit("u1", "n1")])
+    assert set((await ledger.holdings(accounts=[], pods=["u1"])).entries) == {"u1"}
+    await ledger.close()
+
+
 async def test_a_forgotten_script_is_loaded_again(ledger: Ledger, server_url: str) -> None:
     await ledger.install(1)
     async with by_hand(server_url) as other:
@@ -196,7 +224,11 @@ def test_the_twin_knows_fences_and_losses() -> None:
     assert new.install(2).intact
     with pytest.raises(LedgerFenced):
         old.reserve([unit("u2", "n1")])
+    with pytest.raises(LedgerGap):
+        old.holdings(accounts=[], pods=[])
     store.flush()
+    with pytest.raises(LedgerGap):
+        new.holdings(accounts=[], pods=[])
     with pytest.raises(LedgerGap):
         new.reserve([unit("u2", "n1")])
     assert not new.install(2).intact

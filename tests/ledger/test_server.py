@@ -12,7 +12,8 @@ import sys
 import pytest
 import redis.asyncio
 
-from stretto.ledger.client import Ledger, server_problem
+from stretto.ledger.access import server_problem
+from stretto.ledger.client import Ledger
 from stretto.ledger.server import EmbeddedServer, find_binary
 from stretto.ledger.types import LedgerRefused, LedgerUnavailable
 from tests.ledger.records import node, unit

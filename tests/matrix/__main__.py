@@ -6,24 +6,15 @@ Exit code 1 if a run fails, 3 if none does and some are inconclusive.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import time
 from collections import Counter
 
-import uvloop
-
 import tests.matrix.rows
-from tests.matrix.play import play
+from tests.matrix.jobs import played_by_jobs
 from tests.matrix.row import ROWS, Played, Result
 
 assert tests.matrix.rows.__doc__
-
-
-def tell(played: Played) -> None:
-    """A line as soon as a run is over."""
-    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {played.line()}\n")
-    sys.stdout.flush()
 
 
 def table(found: list[Played]) -> str:
@@ -52,18 +43,24 @@ def main() -> int:
     parser.add_argument("--rows", default="", help="numbers with blanks between (default: all)")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each row (default 1)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="fields at once, each a process's")
     parser.add_argument("--keep", action="store_true", help="keep the files of runs that fail")
     parser.add_argument("--verbose", action="store_true", help="stack traces of what fails")
     options = parser.parse_args()
     rows = [int(word) for word in options.rows.split()] or sorted(ROWS)
     if unknown := [number for number in rows if number not in ROWS]:
         parser.error(f"no such rows: {unknown}")
-    logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL)
     found: list[Played] = []
     began = time.monotonic()
     try:
-        for seed in range(options.first, options.first + options.seeds):
-            found += uvloop.run(play(rows, seed=seed, tell=tell, keep=options.keep))
+        for played in played_by_jobs(
+            rows,
+            seeds=range(options.first, options.first + options.seeds),
+            jobs=options.jobs,
+            keep=options.keep,
+            verbose=options.verbose,
+        ):
+            found += played
     finally:
         sys.stdout.write(f"\n{table(found)}\nin {time.monotonic() - began:.0f} s\n")
     results = {played.result for played in found}

@@ -44,11 +44,14 @@ from tests.rpc.certificates import Authority, Issued
 CHECK_S = 12.0
 """For the last writes to reach the files that the history is read from."""
 CALM_S = 60.0
+LOOK_S = 0.1
 HELD = "stretto_dispatcher_shard_held"
+REFUSED_S = 9.0
+"""Age of a Binder's picture from which on it commits nothing, instead of 30 s."""
 SHORTER = {
     "binder/stretto.kube.reflector:Reflector.__init__:silence_s": 8.0,
     "dispatcher/stretto.kube.reflector:Reflector.__init__:silence_s": 8.0,
-    "binder/binder.watches:MAX_SILENCE_S": 9.0,
+    "binder/binder.watches:MAX_SILENCE_S": REFUSED_S,
 }
 """Only with the simulated API server, whose bookmarks come every 2 s."""
 AUDITED = {"binder/binder.committer:CommitLoop.__init__:audit_period_s": 5.0}
@@ -86,6 +89,8 @@ class Field:
         """Of row 49."""
         self.known: set[str] = set()
         """Violations already told."""
+        self.stood_still_s = 0.0
+        """The longest time that this process, and so links and API server, did nothing."""
         self._stopped: set[int] = set()
         self._open = contextlib.AsyncExitStack()
 
@@ -99,6 +104,8 @@ class Field:
 
     async def _enter(self) -> None:
         self.control.mkdir(parents=True)
+        look = asyncio.create_task(self._look_at_the_time())
+        self._open.callback(look.cancel)
         url, token, tls = await self._api_server()
         self.cluster = await self._open.enter_async_context(Cluster(url, token=token, tls=tls))
         await self._open.enter_async_context(self.cluster.watching())
@@ -119,6 +126,12 @@ class Field:
 
     async def __aexit__(self, *_: object) -> None:
         await self._open.aclose()
+
+    async def _look_at_the_time(self) -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(LOOK_S)
+            self.stood_still_s = max(self.stood_still_s, time.monotonic() - began - LOOK_S)
 
     async def _leave(self) -> None:
         self._wake_all()
@@ -343,6 +356,7 @@ class Field:
     def begin(self, name: str) -> None:
         """A row starts."""
         self.evidence.clear()
+        self.stood_still_s = 0.0
         self._fired = len(failpoints.fired(self.control))
         for link in self.links.values():
             link.counts.clear()

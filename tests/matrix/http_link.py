@@ -80,6 +80,8 @@ class HttpLink(Link):
         self.held = 0
         self.repeat_events = 0.0
         """The chance that a piece of a watch is sent again, then or later."""
+        self.deaf = False
+        """Watches that are opened get no answer."""
         self._released = asyncio.Event()
 
     @property
@@ -95,8 +97,10 @@ class HttpLink(Link):
             self._released = asyncio.Event()
         return rule
 
-    def silence(self) -> None:
-        """The watches that are open now say nothing more and do not end."""
+    def silence(self, *, lasting: bool = False) -> None:
+        """The watches that are open now say nothing more and do not end; ``lasting``: nor do
+        those that are opened until :meth:`heal`."""
+        self.deaf = lasting
         for connection in self.connections:
             connection.silent = connection.watch
 
@@ -113,6 +117,7 @@ class HttpLink(Link):
         super().heal()
         self.rules.clear()
         self.repeat_events = 0.0
+        self.deaf = False
         self._released.set()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -125,6 +130,7 @@ class HttpLink(Link):
             self.methods[method.decode()] += 1
             target = rest.split(b" ", 1)[0]
             connection.watch = b"watch=" in target
+            connection.silent = connection.silent or (connection.watch and self.deaf)
             path = target.partition(b"?")[0].decode()
             rule = self._rule(method.decode(), path)
             if rule is None:

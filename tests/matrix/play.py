@@ -95,7 +95,7 @@ async def play_row(field: Field, row: Row, *, seed: int) -> Played:
     field.rng.seed(seed * 1000 + row.number)
     field.begin(f"r{row.number}-{seed}")
     began = time.monotonic()
-    error, gaps, impossible = "", [], ""
+    error, violations, gaps, impossible = "", "", [], ""
     try:
         assert row.scenario is not None
         async with asyncio.timeout(row.limit_s):
@@ -109,17 +109,23 @@ async def play_row(field: Field, row: Row, *, seed: int) -> Played:
         async with asyncio.timeout(FIELD_S):
             await field.rest()
             findings = await field.history(ledger=row.ledger_judged)
-        if findings.violations and not error:
-            error = "; ".join(map(str, findings.violations[:3]))
+        violations = "; ".join(map(str, findings.violations[:3]))
         gaps = findings.gaps
-        if not (error or gaps or row.alone):
+        if not (error or violations or gaps or row.alone):
             async with asyncio.timeout(FIELD_S):
                 await field.sweep()
     except Exception as failure:
         error = error or f"no rest afterwards: {described(failure, row)}"
-    field.spoilt = bool(error or gaps or row.alone or impossible)
-    result, why = judged(error=error, proof=proof, binds=binds, gaps=gaps)
-    if impossible and not error:
+    field.spoilt = bool(error or violations or gaps or row.alone or impossible)
+    result, why = judged(
+        violations=violations,
+        error=error,
+        proof=proof,
+        binds=binds,
+        gaps=gaps,
+        stood_still_s=field.stood_still_s,
+    )
+    if impossible and not (error or violations):
         result, why = Result.INCONCLUSIVE, impossible
     text = ", ".join(f"{what} ×{count}" for what, count in sorted(proof.items()) if count)
     return Played(row.number, seed, result, why, took_s, binds, text)

@@ -12,6 +12,10 @@ from tests.matrix.load import ENOUGH
 Scenario = Callable[[Field], Awaitable[None]]
 
 
+STOOD_STILL_S = 1.5
+"""Half of a Lease: links and API server are this long without an answer, and every limit is off."""
+
+
 class Result(enum.StrEnum):
     """What a run of a row says."""
 
@@ -85,8 +89,21 @@ class Played:
         return f"{head} in {self.took_s:.1f} s, {self.binds} binds; {self.proof}{tail}"
 
 
-def judged(*, error: str, proof: dict[str, int], binds: int, gaps: list[str]) -> tuple[Result, str]:
-    """The verdict of a run from what it showed."""
+def judged(
+    *,
+    violations: str = "",
+    error: str,
+    proof: dict[str, int],
+    binds: int,
+    gaps: list[str],
+    stood_still_s: float = 0.0,
+) -> tuple[Result, str]:
+    """The verdict of a run from what it showed. A violation is one whatever else happened; that
+    something was late proves nothing where the machine had no time for us."""
+    if violations:
+        return Result.FAILED, violations
+    if error and stood_still_s > STOOD_STILL_S:
+        return Result.INCONCLUSIVE, f"the rig itself stood still for {stood_still_s:.1f} s: {error}"
     if error:
         return Result.FAILED, error
     if not any(proof.values()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.e2e.api import AT_ONCE, PODS
-from tests.matrix.field import BINDERS, DISPATCHERS, Field, until
+from tests.matrix.field import BINDERS, DISPATCHERS, REFUSED_S, Field, until
 from tests.matrix.http_link import Act
 from tests.matrix.link import Link
 from tests.matrix.row import row
@@ -50,14 +50,28 @@ async def requests_lost(field: Field) -> None:
 
 @row(25, "Watch silent (no FIN)", "reconnect; commits refused on an old picture")
 async def watches_silent(field: Field) -> None:
-    await field.load.start()
-    roles = [await field.leader("binder"), await field.leader("dispatcher")]
+    await field.load.start(bound_first=20, pause_s=0.5)
+    binder, dispatcher = await field.leader("binder"), await field.leader("dispatcher")
     field.load.fault_begins()
-    for role in roles:
-        field.api_link(role).silence()
+    field.api_link(dispatcher).silence()
+    field.api_link(binder).silence(lasting=True)
+    await until(lambda: refuses_commits(field, binder), timeout_s=30, what="commits are refused")
+    field.saw("commits refused")
+    field.api_link(binder).heal()
     await field.load.finish()
-    for role in roles:
+    for role in (binder, dispatcher):
         assert field.api_link(role).counts["event withheld"], f"{role} missed nothing"
+
+
+async def refuses_commits(field: Field, binder: str) -> bool:
+    """Whether the Binder's picture is too old and it commits nothing for two seconds, with pods
+    that wait for it."""
+    before, waiting = await field.stack.metrics(binder), field.load.pending()
+    await asyncio.sleep(2)
+    after = await field.stack.metrics(binder)
+    granted = after.since(before).by_label("stretto_verdicts_total", "kind")
+    silent_s = before.total("stretto_watch_silence_seconds")
+    return waiting > 0 and silent_s > REFUSED_S and not granted.get("committed")
 
 
 @row(26, "410 Gone", "relist, no lost delete")

@@ -8,6 +8,7 @@ import contextlib
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from stretto.cli.supervisor import free_port
 from stretto.ledger.server import EmbeddedServer
 from tests.matrix.field import BINDERS, Field, until
 from tests.matrix.http_link import Act
@@ -63,7 +64,7 @@ async def failed_over(field: Field) -> None:
     await field.load.start()
     primary = field.stack.server
     await field.valkey("CONFIG", "SET", "repl-diskless-sync-delay", "0")
-    port = 20_000 + field.rng.randrange(20_000)
+    port = free_port()
     await field.valkey("CONFIG", "SET", "port", str(port))
     async with (
         EmbeddedServer(folder=field.folder / "replica") as replica,

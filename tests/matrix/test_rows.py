@@ -38,7 +38,12 @@ def test_a_run_counts_only_if_its_fault_fired_and_load_was_on() -> None:
     assert judged(error="", proof={"SIGKILL": 0}, binds=200, gaps=[])[0] is Result.INCONCLUSIVE
     assert judged(error="", proof=fired, binds=199, gaps=[])[0] is Result.INCONCLUSIVE
     assert judged(error="", proof=fired, binds=200, gaps=["cut"])[0] is Result.INCONCLUSIVE
-    assert judged(error="I2 …", proof={}, binds=0, gaps=["cut"])[0] is Result.FAILED
+    late, broken = "every pod bound: not within 60 s", "I2 …"
+    assert judged(error=late, proof={}, binds=0, gaps=["cut"])[0] is Result.FAILED
+    stopped = {"proof": fired, "binds": 200, "gaps": [], "stood_still_s": 9.0}
+    assert judged(error=late, **stopped)[0] is Result.INCONCLUSIVE
+    assert judged(error="", **stopped)[0] is Result.PASSED
+    assert judged(error=late, violations=broken, **stopped) == (Result.FAILED, broken)
 
 
 def test_no_release_has_a_failpoint() -> None:

@@ -323,6 +323,17 @@ MUTANTS = (
         "what ends goes on counting", "binder/quota.py",
         "self._accounts.use(counted.queue, counted.amounts, -1)", "pass", (QUOTA,),
     ),
+    # --------------------------------------------------------------------- old pictures, lost data
+    Mutant(
+        "commit on an old picture", "binder/committer.py",
+        "            if self._fresh():\n                await self._commit()",
+        "            await self._commit()", ("tests/binder/test_commit_loop.py",),
+    ),
+    Mutant(
+        "take a lost ledger for one that has drifted", "stretto/ledger/client.py",
+        "self._check_position(*replies.pop(0))", "replies.pop(0)",
+        ("tests/ledger/test_losses.py", "tests/binder/test_audit.py"),
+    ),
     # ----------------------------------------------------------------------------------- stakes
     Mutant(
         "keep a stake's room from its own unit", "binder/commit.py",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
+
+import uvloop
 
 from tests.reliability import chaos, gangs, hostile, late_binds, lost_tails, rebuild, takeover
 
@@ -36,7 +37,12 @@ async def figure(name: str, options: argparse.Namespace) -> int:
         return await gangs.run()
     if name == "largest-gang":
         return await gangs.largest(seed=options.seed)
-    return await chaos.run(pods=options.pods, every_s=options.every_s, seed=options.seed)
+    return await chaos.run(
+        pods=options.pods,
+        every_s=options.every_s,
+        seed=options.seed,
+        real=options.api == "real",
+    )
 
 
 def main() -> int:
@@ -46,6 +52,7 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=1_000)
     parser.add_argument("--takeovers", type=int, default=2, help="of each role and way")
     parser.add_argument("--pods", type=int, default=2_000, help="of chaos")
+    parser.add_argument("--api", choices=("real", "simulated"), default="real", help="of chaos")
     parser.add_argument("--every-s", type=float, default=5.0, help="between kills of chaos")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -53,7 +60,7 @@ def main() -> int:
     wrong = 0
     for name in options.what:
         print(f"== {name}")
-        wrong += asyncio.run(figure(name, options))
+        wrong += uvloop.run(figure(name, options))
     return 1 if wrong else 0
 
 
