@@ -7,7 +7,7 @@ import logging
 
 import uvloop
 
-from tests.reliability import chaos, gangs, hostile, late_binds, lost_tails, rebuild, takeover
+from tests.reliability import chaos, gangs, hostile, late_binds, lost_tails, rebuild, soak, takeover
 
 WHAT = (
     "late-binds",
@@ -18,6 +18,7 @@ WHAT = (
     "gangs",
     "largest-gang",
     "chaos",
+    "soak",
 )
 
 
@@ -37,6 +38,10 @@ async def figure(name: str, options: argparse.Namespace) -> int:
         return await gangs.run()
     if name == "largest-gang":
         return await gangs.largest(seed=options.seed)
+    if name == "soak":
+        return await soak.run(
+            minutes=options.minutes, rate=options.rate, real=options.api == "real"
+        )
     return await chaos.run(
         pods=options.pods,
         every_s=options.every_s,
@@ -52,7 +57,11 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=1_000)
     parser.add_argument("--takeovers", type=int, default=2, help="of each role and way")
     parser.add_argument("--pods", type=int, default=2_000, help="of chaos")
-    parser.add_argument("--api", choices=("real", "simulated"), default="real", help="of chaos")
+    parser.add_argument(
+        "--api", choices=("real", "simulated"), default="real", help="of chaos, soak"
+    )
+    parser.add_argument("--minutes", type=float, default=480.0, help="of soak")
+    parser.add_argument("--rate", type=float, default=10.0, help="pods a second of soak")
     parser.add_argument("--every-s", type=float, default=5.0, help="between kills of chaos")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
