@@ -8,7 +8,7 @@ whether its sender lives or not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -156,6 +156,20 @@ class Transport:
         self._host.check()
         self.usage.add(*counted, response.status)
         return response
+
+    async def send_row(
+        self, paths: Sequence[str], bodies: Sequence[bytes], *, counted: tuple[str, str]
+    ) -> list[Response]:
+        """POSTs in order, until one gets no answer; that none was sent is raised."""
+        answers: list[Response] = []
+        for path, body in zip(paths, bodies, strict=True):
+            try:
+                answers.append(await self.send("POST", path, body, counted=counted))
+            except KubeUnreachable as error:
+                if not answers and not error.sent:
+                    raise
+                break
+        return answers
 
     def _carry_out(self, request: Request) -> Response:
         if request.path == GROUPS_API:

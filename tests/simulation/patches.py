@@ -23,6 +23,7 @@ import dispatcher.process
 import dispatcher.telemetry
 import stretto.kube.client
 from dispatcher.core import Core
+from stretto.kube.events import EventWriter
 from stretto.kube.lease_keeper import LeaseKeeper
 from stretto.kube.reflector import Reflector
 from tests.simulation.kube import KubeNetwork, Transport
@@ -80,7 +81,7 @@ def simulated(world: World, kube: KubeNetwork, rpc: RpcNetwork) -> Iterator[None
             (dispatcher.outcomes_client, "Dialer", dialer),
         ):
             stack.enter_context(mock.patch.object(owner, name, stand_in))
-        for function in (Core.__init__, LeaseKeeper.__init__, Reflector.__init__):
-            defaults = function.__kwdefaults__
+        for timed in (Core, EventWriter, LeaseKeeper, Reflector):
+            defaults = timed.__init__.__kwdefaults__
             stack.enter_context(mock.patch.dict(defaults, clock=lambda: world.now))
         yield
