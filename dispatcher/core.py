@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from dispatcher.admission import JobOrder
 from dispatcher.conditions import PatchOrder
 from dispatcher.group_conditions import GroupOrder
 from dispatcher.machine import Machine, Requests
@@ -47,6 +48,9 @@ class Sinks(Protocol):
 
     def to_queues(self, orders: list[StatusOrder]) -> None:
         """Statuses of queues to write."""
+
+    def to_jobs(self, orders: list[JobOrder]) -> None:
+        """Jobs to resume, or to tell what they wait for."""
 
 
 class Core:
@@ -121,6 +125,9 @@ class Core:
         queues = self.machine.queue_patches(now)
         if queues:
             sinks.to_queues(queues)
+        jobs = self.machine.job_writes(now)
+        if jobs:
+            sinks.to_jobs(jobs)
         if self.machine.open():
             self.opened.set()
 

@@ -39,6 +39,8 @@ class FollowClient:
         self._source = EventSource()
         self._objects: list[ObjectRow] = []
         """Of a full state that is coming in, those that say something of quota."""
+        self._placed: set[str] = set()
+        """Of a full state, the pods of Jobs that it shows on nodes."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -67,7 +69,7 @@ class FollowClient:
             self.version = Version(0, 0)
             self._label_keys = ()
             self._source = EventSource()
-            self._objects = []
+            self._objects, self._placed = [], set()
             return
         for row in delta.objects:
             if row.kind == LABEL_KEYS:
@@ -75,6 +77,7 @@ class FollowClient:
         if message.kind in (FollowKind.FULL_CHUNK, FollowKind.FULL_END):
             self._source.learn(delta)
             self._objects += [row for row in delta.objects if row.kind in QUOTA_KINDS]
+            self._placed |= machine.quota.promises.followed(delta.pod_uid)
         if message.kind is FollowKind.FULL_CHUNK:
             return
         machine.ladder.stakes = self._source.stakes
@@ -84,9 +87,11 @@ class FollowClient:
         if message.kind is FollowKind.FULL_END:
             self._groups(anew=True)
             machine.ladder.read_anew(now)
+            machine.quota.promises.log_anew(self._placed)
             machine.quota_anew(self._objects)
             machine.events([ANYTHING], version=version, now=now)
         elif message.kind is FollowKind.DELTA:
+            machine.quota.promises.log(delta.pod_uid, delta.pod_sign)
             machine.quota_step(delta)
             machine.events(self._source.events(delta), version=version, now=now)
             self._groups()

@@ -15,9 +15,11 @@ from dispatcher.conditions import ConditionLane
 from dispatcher.groups import Groups
 from dispatcher.outcomes import Outcomes
 from dispatcher.pods import Place, PodRecord, PodSeen, PodTable, State
+from dispatcher.promises import Promises
 from dispatcher.queue import Queue
-from dispatcher.shapes import ShapeRecord, ShapeTable
+from dispatcher.shapes import Mode, ShapeRecord, ShapeTable
 from dispatcher.statistics import Statistics
+from stretto.placement.hints import QUOTA
 
 WITH_OTHERS = (Place.DISPATCHED, Place.OWNED)
 
@@ -34,6 +36,7 @@ class Intake:
         lane: ConditionLane,
         outcomes: Outcomes,
         groups: Groups,
+        promises: Promises,
         statistics: Statistics,
     ) -> None:
         self._pods = pods
@@ -42,6 +45,7 @@ class Intake:
         self._lane = lane
         self._outcomes = outcomes
         self._groups = groups
+        self._promises = promises
         self._statistics = statistics
         self.owned: set[str] = set()
         """Pods that the Binder owned when we started and that the list has not shown yet."""
@@ -73,6 +77,7 @@ class Intake:
             return
         with_others = record.place in WITH_OTHERS
         if leaving is False:
+            self._promises.bound(uid)
             if with_others:
                 self._outcomes.bound(record, now)
             elif record.place is not Place.SETTLED:
@@ -89,6 +94,7 @@ class Intake:
         self._queue.discard(record)
         self._outcomes.refused.pop(record.uid, None)
         self._pods.remove(record)
+        self._promises.pod_left(record.uid)
         self._shapes.release(record.shape)
 
     def _gate(self, record: PodRecord, now: float) -> None:
@@ -131,6 +137,8 @@ class Intake:
         self._shapes.hold(shape)
         record = PodRecord(seen=seen, shape=shape, now=now)
         self._pods.insert(record)
+        if seen.job:
+            self._promises.pod_seen(seen.uid, seen.job)
         if seen.group:
             self._groups.join(record, seen.group)
         if seen.gated:
@@ -140,6 +148,15 @@ class Intake:
             self._pods.move(record, Place.OWNED, now)
         else:
             self.enqueue(record, event="UnscheduledPodAdd", now=now)
+            if seen.job and self._promises.has(seen.uid):
+                self._go_ahead(record)
+
+    def _go_ahead(self, record: PodRecord) -> None:
+        """A pod was promised room: that others of its line wait for some is nothing to it."""
+        shape = record.shape
+        parked = shape.mode is Mode.PARKED and QUOTA in shape.plugins
+        if parked and record.place is Place.WAITING:
+            self._queue.urge(record)
 
     def _changed(self, record: PodRecord, seen: PodSeen, now: float) -> None:
         before = record.shape

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from dispatcher.admission import Admission, JobOrder
 from dispatcher.auditor import ConservationAudit
 from dispatcher.conditions import ConditionLane, LaneLimits, PatchOrder
 from dispatcher.group_conditions import GroupOrder
@@ -97,7 +98,8 @@ class Machine:
             slow=SlowLane(limits.slow),
         )  # fmt: skip
         self.quota = QuotaGate()
-        self.queue_status = StatusLane(self.quota, self.shapes)
+        self.admission = Admission(self.quota, self.shapes)
+        self.queue_status = StatusLane(self.quota, self.shapes, self.admission)
         self.lane = ConditionLane(queue=queue, limits=limits.lane)
         self.outcomes = Outcomes(
             pods=pods, queue=self.queue, lane=self.lane, limits=limits.outcomes,
@@ -105,7 +107,7 @@ class Machine:
         )  # fmt: skip
         self.intake = Intake(
             pods=pods, shapes=self.shapes, queue=queue, lane=self.lane, outcomes=self.outcomes,
-            groups=groups, statistics=counts,
+            groups=groups, promises=self.quota.promises, statistics=counts,
         )  # fmt: skip
         self.ladder = Ladder(shapes=self.shapes, limits=limits.ladder)
         self.shards = ShardSide(
@@ -377,6 +379,10 @@ class Machine:
         """Statuses of queues to write now."""
         return self.queue_status.take(now) if self.open() else []
 
+    def job_writes(self, now: float) -> list[JobOrder]:
+        """Jobs to resume, or to tell what they wait for."""
+        return self.admission.take(now) if self.open() else []
+
     def patch_replied(
         self,
         uid: str,
@@ -456,6 +462,7 @@ class Machine:
         self.pods.validate()
         self.shapes.validate(self.pods.records.values(), held=self.groups.lines())
         self.groups.validate()
+        self.admission.validate()
         self.quota.validate(lambda uid: (r := self.pods.get(uid)) is not None and r.place in OUT)
         self.queue.validate()
         self.shards.assignment.validate(self.pods.records.values())

@@ -66,6 +66,7 @@ class DispatcherCollector(Collector):
         yield from self._slow_lane()
         yield from self._shards()
         yield from self._quota()
+        yield from self._jobs()
         yield from self._api()
         statistics = self._machine.statistics
         for name, text in COUNTERS:
@@ -241,12 +242,33 @@ class DispatcherCollector(Collector):
                 for resource, amount in some:
                     amounts.add_metric([node.name, resource, part], amount)
             waiting.add_metric([node.name], self._machine.queue_status.waiting[node.name])
+            for resource, amount in self._machine.queue_status.promised.get(node.name, {}).items():
+                amounts.add_metric([node.name, resource, "promised"], amount)
         yield amounts
         yield waiting
         yield CounterMetricFamily(
             "stretto_quota_refusals", "Units that were not sent for want of quota.",
             value=gate.refusals,
         )  # fmt: skip
+
+    def _jobs(self) -> Iterator[Metric]:
+        admission = self._machine.admission
+        jobs = GaugeMetricFamily(
+            "stretto_admission_jobs", "Jobs that ask for admission, by state.", labels=["state"]
+        )
+        members = GaugeMetricFamily(
+            "stretto_admission_members",
+            "Members that those Jobs run at once, whether they have pods or not.",
+            labels=["state"],
+        )
+        for state, (count, sum_) in admission.counts().items():
+            jobs.add_metric([state], count)
+            members.add_metric([state], sum_)
+        yield jobs
+        yield members
+        yield CounterMetricFamily(
+            "stretto_admissions", "Jobs that were resumed.", value=admission.admitted
+        )
 
     def _api(self) -> Iterator[Metric]:
         yield from ApiUsage(self._client.usage.snapshot).collect()

@@ -113,6 +113,8 @@ class PodSeen(msgspec.Struct, gc=False):
     """PodScheduled=False as it stands in the object, so that a restart does not write it again."""
     group: str = ""
     """namespace/name of its pod group."""
+    job: str = ""
+    """uid of the Job that has made it."""
     document: bytes = b""
     """JSON of the object; kept only where an extender is asked about it."""
 

@@ -16,11 +16,14 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
+from dispatcher.admission import JobOrder
 from dispatcher.conditions import LaneLimits, PatchOrder
 from dispatcher.core import Core
 from dispatcher.follow import FollowClient
 from dispatcher.group_conditions import GroupOrder
 from dispatcher.group_writer import GroupWriter
+from dispatcher.job_watch import JobWatch
+from dispatcher.job_writer import JobWriter
 from dispatcher.ladder import LadderLimits
 from dispatcher.machine import Machine, MachineLimits, Requests
 from dispatcher.metrics import DispatcherCollector
@@ -80,12 +83,14 @@ class Sinks:
         writer: ConditionWriter,
         groups: GroupWriter,
         queues: QueueWriter,
+        jobs: JobWriter,
     ) -> None:
         self._work = work
         self._outcomes = outcomes
         self._writer = writer
         self._groups = groups
         self._queues = queues
+        self._jobs = jobs
 
     def to_shard(self, send: Send) -> None:
         """Units for a shard."""
@@ -106,6 +111,10 @@ class Sinks:
     def to_queues(self, orders: list[StatusOrder]) -> None:
         """Statuses of queues to write."""
         self._queues.write(orders)
+
+    def to_jobs(self, orders: list[JobOrder]) -> None:
+        """Jobs to resume, or to tell what they wait for."""
+        self._jobs.write(orders)
 
 
 class DispatcherProcess:
@@ -160,7 +169,7 @@ class DispatcherProcess:
         stop: asyncio.Event,
         ready: asyncio.Event | None,
     ) -> None:
-        self.core.machine.begin(epoch, sources=len(self._configuration.names))
+        self.core.machine.begin(epoch, sources=len(self._configuration.names) + 1)  # Jobs too
         log.info("leading with epoch %d", epoch)
         tasks = [asyncio.create_task(work) for work in self._parts()]
         writing = [asyncio.create_task(events.run()) for events in self._collector.events]
@@ -196,7 +205,8 @@ class DispatcherProcess:
         ]
         self._collector.unread = tuple(watch.unread for watch in watches)
         watching = [work for watch in watches for work in (watch.run(), watch.read_slowly())]
-        return [follow.run(), *watching, core.run()]
+        jobs = JobWatch(client, core=core, schedulers=names)
+        return [follow.run(), *watching, jobs.run(), core.run()]
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         """What runs while we lead only, besides the writers of events."""
@@ -216,9 +226,11 @@ class DispatcherProcess:
         )
         core.may_act = self._leadership.valid
         groups, queues = GroupWriter(client, core=core), QueueWriter(client, core=core)
+        jobs = JobWriter(client, core=core)
         core.sinks = Sinks(
-            work=self._work, outcomes=outcomes, writer=writer, groups=groups, queues=queues
-        )
+            work=self._work, outcomes=outcomes, writer=writer, groups=groups, queues=queues,
+            jobs=jobs,
+        )  # fmt: skip
         self._collector.events = tuple(events.values())
         return [
             self._leadership.keep(),
@@ -227,6 +239,7 @@ class DispatcherProcess:
             writer.run(),
             groups.run(),
             queues.run(),
+            jobs.run(),
         ]
 
     async def _announce(self, ready: asyncio.Event | None) -> None:

@@ -274,6 +274,8 @@ class Queue:
                 return True
             if self.gate and (why := self.gate.admit(self._groups.unit_of(record))):
                 shape.push_back(record)
+                if self.gate.lets_ahead(shape, record, most=room):
+                    continue
                 self._hold(record, why, now)
                 return False
             taken.append(record)
@@ -314,10 +316,7 @@ class Queue:
         self, record: PodRecord, *, version: Version, plugins: tuple[str, ...], now: float
     ) -> bool:
         """A shard says that the pod's shape fits nowhere at ``version``, rejected by ``plugins``;
-        True if that is news for the shape.
-
-        The pod goes back to the head of its line, where it waits with the others.
-        """
+        True if that is news for the shape. The pod goes back to the head of its line."""
         shape = record.shape
         was_probe = record.uid in shape.probes
         shape.probes.discard(record.uid)

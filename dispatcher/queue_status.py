@@ -12,11 +12,13 @@ from collections import Counter
 
 import msgspec
 
+from dispatcher.admission import Admission
 from dispatcher.pods import Condition
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import Mode, ShapeTable
 from stretto.placement.hints import QUOTA
-from stretto.quota.rows import QueueRow
+from stretto.quota.accounts import Sums, add
+from stretto.quota.rows import QueueRow, asked
 from stretto.quota.status import QueueStatus, status_in, status_of
 
 LOOK_EVERY_S = 1.0
@@ -40,8 +42,9 @@ class StatusOrder(msgspec.Struct, frozen=True, gc=False):
 class StatusLane:
     """See the module docstring."""
 
-    def __init__(self, gate: QuotaGate, shapes: ShapeTable) -> None:
+    def __init__(self, gate: QuotaGate, shapes: ShapeTable, admission: Admission) -> None:
         self._gate = gate
+        self._admission = admission
         self._shapes = shapes
         self._looked_at = 0.0
         self._not_before: dict[str, float] = {}
@@ -49,7 +52,10 @@ class StatusLane:
         self._written: dict[str, tuple[str, QueueStatus]] = {}
         """By queue: (uid, what was written and may not have come back in the log yet)."""
         self.waiting: Counter[str] = Counter()
-        """Pods that are on no node, by queue, those of the queues below counted too."""
+        """Pods that are on no node, and members of Jobs that have no pod yet, by queue, those of
+        the queues below counted too."""
+        self.promised: dict[str, Sums] = {}
+        """What admitted Jobs are promised beside their pods, by queue in the same way."""
 
     def take(self, now: float) -> list[StatusOrder]:
         """The statuses to write now; in flight until :meth:`reply`."""
@@ -69,7 +75,10 @@ class StatusLane:
                 continue
             before = self._told(name, row)
             usage, waiting = view.usage_of(name), self.waiting[name]
-            status = status_of(node, tree, usage, waiting=waiting, why=why.get(name, ""))
+            status = status_of(
+                node, tree, usage, waiting=waiting, why=why.get(name, ""),
+                promised=self.promised.get(name, {}),
+            )  # fmt: skip
             if status.says != before.says:
                 order = self._in_flight[name] = StatusOrder(name, row.uid, status, before)
                 orders.append(order)
@@ -95,7 +104,21 @@ class StatusLane:
                 for each in queue.path:
                     first = why.setdefault(each.name, (shape.parked_at, told.message))
                     why[each.name] = min(first, (shape.parked_at, told.message))
+        self._look_at_jobs(why)
         return {name: message for name, (_, message) in why.items()}
+
+    def _look_at_jobs(self, why: dict[str, tuple[float, str]]) -> None:
+        for line in self._admission.waiting():
+            for each in line.queue.path:
+                self.waiting[each.name] += line.members
+                if line.why:
+                    first = why.setdefault(each.name, (line.since, line.why))
+                    why[each.name] = min(first, (line.since, line.why))
+        self.promised.clear()
+        for queue, shape, count in self._admission.promised():
+            amounts = [(name, amount * count) for name, amount in asked(shape)]
+            for each in queue.path:
+                add(self.promised.setdefault(each.name, {}), amounts)
 
     def reply(self, name: str, *, written: QueueStatus | None, now: float) -> None:
         """A patch is answered: the status that stands there now, with its times, or None."""

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dispatcher.pods import PodRecord
+from dispatcher.promises import Promises
 from dispatcher.shapes import ShapeRecord
 from stretto.model.shape import Shape
 from stretto.quota.accounts import NO_LEVEL
-from stretto.quota.rows import asked
+from stretto.quota.rows import Amounts, asked
 from stretto.quota.tree import QueueNode, Tree
 from stretto.quota.view import QuotaView
 from stretto.snapshot.delta import ObjectRow
@@ -33,6 +34,10 @@ class QuotaGate:
 
     def __init__(self) -> None:
         self.view = QuotaView()
+        self.promises = Promises()
+        """What admitted Jobs are promised; counted in the view like what is in flight."""
+        self.read = False
+        """The log was read: whether there are queues is known."""
         self.totals: Mapping[str, int] = {}
         """What all nodes offer, by resource."""
         self._tree: Tree | None = None
@@ -41,6 +46,8 @@ class QuotaGate:
         self._flying: dict[str, Shape] = {}
         """Members in flight that the log does not show placed."""
         self._returned = False
+        self.version = 0
+        """Grows with each change of what is in flight."""
         self.refusals = 0
         """Units that were held back."""
 
@@ -53,16 +60,25 @@ class QuotaGate:
     def anew(self, rows: Iterable[ObjectRow]) -> None:
         """The log was read anew: it shows these and no others."""
         self.view = QuotaView()
+        self.read = True
         for row in rows:
             tell_quota(self.view, row)
+        self._suppose_all()
+        self._tree = None
+
+    def _suppose_all(self) -> None:
+        """Tell a view that knows of nothing what is in flight and what is promised."""
         for shape in self._flying.values():
             self.view.suppose(shape, 1)
-        self._tree = None
+        self.promises.counted_in(self.view)
 
     def step(self, rows: Iterable[ObjectRow], placed: Iterable[str]) -> None:
         """A step of the log: its objects, and uids of pods that came to nodes."""
+        served = self.view.on
         for row in rows:
             tell_quota(self.view, row)
+        if self.view.on != served:
+            self._suppose_all()
         if self._flying:
             for uid in placed:
                 self._landed(uid)
@@ -74,42 +90,69 @@ class QuotaGate:
         return changed
 
     def take_returned(self) -> bool:
-        """True once after a unit has come back without a place."""
-        returned, self._returned = self._returned, False
+        """True once after a unit has come back without a place, or a promise has ended."""
+        returned = self._returned or self.promises.shrunk
+        self._returned = self.promises.shrunk = False
         return returned
 
     # ------------------------------------------------------------------------------------ in flight
     def admit(self, unit: Sequence[PodRecord]) -> str:
         """'' if a unit may be sent, which counts it from now on; else why not."""
+        lead = unit[0].uid
+        self.released(lead)
         sent: list[Shape] = []
         for record in unit:
             shape = record.shape.shape
             assert shape is not None, "a pod that cannot be read is never taken"
+            self._landed(record.uid)
+            self.promises.out(record.uid)
             text = self.view.refusal(shape)
-            if text and not (len(unit) == 1 and self._may_reclaim(shape)):
-                for other in sent:
-                    self.view.suppose(other, -1)
-                self.refusals += 1
+            if text and not (len(unit) == 1 and self._may_reclaim_one(shape)):
+                self._take_back(unit, sent)
                 return text
             self.view.suppose(shape, 1)
             sent.append(shape)
-        lead = unit[0].uid
-        self.released(lead)
+        self.version += 1
         self._units[lead] = [record.uid for record in unit]
         for record, shape in zip(unit, sent, strict=True):
-            self._landed(record.uid)
             self._flying[record.uid] = shape
         return ""
 
-    def _may_reclaim(self, shape: Shape) -> bool:
-        """Whether a unit without room is worth sending: it would be guaranteed, what is full is
-        above that level, and holds pods outside that may be made to leave."""
-        queue, level = self.view.standing(shape)
-        if queue is None or level == NO_LEVEL:
+    def _take_back(self, unit: Sequence[PodRecord], sent: Sequence[Shape]) -> None:
+        """A unit is not sent: its members are not counted."""
+        for shape in sent:
+            self.view.suppose(shape, -1)
+        for record in unit:
+            self.promises.back(record.uid)
+        self.refusals += 1
+
+    def lets_ahead(self, line: ShapeRecord, refused: PodRecord, *, most: int) -> bool:
+        """Whether pods go before one for which there is no room, because they were promised some;
+        they stand at the head of the line then."""
+        if self.promises.has(refused.uid):
             return False
+        ahead = [record for record in line.waiting() if self.promises.has(record.uid)][:most]
+        for record in reversed(ahead):
+            line.discard(record)
+            line.push_back(record)
+        return bool(ahead)
+
+    def unpromised_in(self, line: ShapeRecord) -> int:
+        """How many pods of a line were promised no room."""
+        has = self.promises.has
+        return len(line) - (sum(has(r.uid) for r in line.waiting()) if self.promises else 0)
+
+    def _may_reclaim_one(self, shape: Shape) -> bool:
+        queue = self.view.assigned(shape).queue
+        return queue is not None and self.may_reclaim(queue, asked(shape))
+
+    def may_reclaim(self, queue: QueueNode, amounts: Amounts) -> bool:
+        """Whether what has no room is worth sending: it would be guaranteed, what is full is
+        above that level, and holds pods outside that may be made to leave."""
         accounts = self.view.accounts
-        full = accounts.over(queue, asked(shape))
-        if full is None or full[0].depth >= level:
+        level = accounts.level(queue, amounts)
+        full = accounts.over(queue, amounts)
+        if level == NO_LEVEL or full is None or full[0].depth >= level:
             return False
         return accounts.of(full[0]).aged > accounts.of(queue.at(level)).aged
 
@@ -118,10 +161,12 @@ class QuotaGate:
         for uid in self._units.pop(lead, ()):
             self._returned |= uid in self._flying
             self._landed(uid)
+            self.promises.back(uid)
 
     def _landed(self, uid: str) -> None:
         shape = self._flying.pop(uid, None)
         if shape is not None:
+            self.version += 1
             self.view.suppose(shape, -1)
 
     # ---------------------------------------------------------------------------------------- order
@@ -154,3 +199,4 @@ class QuotaGate:
         """Check that only units that are out are counted as in flight."""
         for lead in self._units:
             assert out(lead), f"{lead} is counted in flight and is not out"
+        self.promises.validate()

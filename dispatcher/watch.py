@@ -61,6 +61,7 @@ class Sight:
             pod.leaving,
             condition,
             group_key_of(pod),
+            _job_of(pod) if meta.owner_references else "",
             document_of(pod) if shape is not None and self._asked(shape) else b"",
         )
 
@@ -152,6 +153,14 @@ class PodWatch:
                 self.unread.took(now - began, now=now)
                 core.machine.pod_seen(seen, now)
                 core.changed()
+
+
+def _job_of(pod: Pod) -> str:
+    """uid of the Job that has made a pod, '' for none."""
+    for owner in pod.metadata.owner_references or ():
+        if owner.controller and owner.kind == "Job":
+            return owner.uid
+    return ""
 
 
 def _unreadable(event: Event[Pod]) -> PodSeen:

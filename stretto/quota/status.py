@@ -29,6 +29,8 @@ class QueueStatus(msgspec.Struct, frozen=True, rename="camel"):
     used: dict[str, str] = {}
     borrowed: dict[str, str] = {}
     """What is used and under no guarantee of the queue or of one below it."""
+    promised: dict[str, str] = {}
+    """What Jobs that were admitted are promised for members that have no pod on a node yet."""
     waiting: int = 0
     why: str = ""
     """What the pods of the queue that wait longest for quota are told."""
@@ -66,7 +68,13 @@ def _written(amounts: Iterable[tuple[str, int]]) -> dict[str, str]:
 
 
 def status_of(
-    node: QueueNode, tree: Tree, usage: UsageRow, *, waiting: int, why: str
+    node: QueueNode,
+    tree: Tree,
+    usage: UsageRow,
+    *,
+    waiting: int,
+    why: str,
+    promised: Mapping[str, int],
 ) -> QueueStatus:
     """What a queue's status has to say; times are the writer's."""
     held = dict(usage.held)
@@ -80,7 +88,12 @@ def status_of(
         said = QueueCondition("True", "Valid", "")
     said = msgspec.structs.replace(said, observed_generation=node.row.generation)
     return QueueStatus(
-        _written(usage.used), _written(borrowed), waiting, why or node.problem, (said,)
+        _written(usage.used),
+        _written(borrowed),
+        _written(promised.items()),
+        waiting,
+        why or node.problem,
+        (said,),
     )
 
 
@@ -99,7 +112,7 @@ def patch_of(status: QueueStatus, before: QueueStatus, *, uid: str) -> Mapping[s
     """The merge patch of queues/status; the uid keeps it off a queue of the same name that came
     later. A resource that is used no more is taken out by name."""
     body = msgspec.to_builtins(status)
-    for field in ("used", "borrowed"):
+    for field in ("used", "borrowed", "promised"):
         gone = getattr(before, field).keys() - body[field].keys()
         body[field] |= dict.fromkeys(gone)
     return {"metadata": {"uid": uid}, "status": body}

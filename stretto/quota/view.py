@@ -128,8 +128,6 @@ class QuotaView:
             self._accounts = Accounts()
             for name in self._tree.nodes:
                 self._count(name)
-            for shape, count in self._tentative.values():
-                self._add(shape, count)
             self._promised = {}
             for shape, count in self._nominated.values():
                 self._promise(self._promised, shape, count)
@@ -238,8 +236,14 @@ class QuotaView:
         queue, problem = self.assigned(shape)
         if queue is None or problem:
             return problem
-        over = self._accounts.over(queue, asked(shape), besides=self._besides(shape))
+        over = self.lack(queue, shape)
         return "" if over is None else over_text(queue, *over)
+
+    def lack(self, queue: QueueNode, shape: Shape, count: int = 1) -> tuple[QueueNode, str] | None:
+        """Which queue on the way up from a pod's own lacks room for so many of it, and of what;
+        None: there is room."""
+        amounts = tuple((name, amount * count) for name, amount in asked(shape))
+        return self.accounts.over(queue, amounts, besides=self._besides(shape))
 
     def room(self, shape: Shape, count: int) -> int:
         """How many of ``count`` pods of this shape may be placed."""

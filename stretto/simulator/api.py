@@ -51,7 +51,7 @@ DISCOVERED = {
 }  # fmt: skip
 """Optional APIs that are served, by the path that lists their resources."""
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_STATUS_KEPT = frozenset({"nodes", "podgroups", "pods"})
+_STATUS_KEPT = frozenset({"jobs", "nodes", "podgroups", "pods"})
 """Kinds whose status changes through their status subresource only."""
 _MADE_BY_UPDATE = frozenset({"leases"})
 """Kinds of which a PUT makes an object that does not exist."""

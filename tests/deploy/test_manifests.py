@@ -30,6 +30,8 @@ STORAGE = (
 EVENTS = "events.k8s.io/events"
 LEASES = "coordination.k8s.io/leases"
 QUEUES = "scheduling.stretto.io/queues"
+JOBS = "batch/jobs"
+CLASSES = "scheduling.k8s.io/priorityclasses"
 SERVES = lease_of("stretto")
 SELECTING = ("/services", "/replicationcontrollers", "apps/replicasets", "apps/statefulsets")
 GROUPS = ("scheduling.k8s.io/podgroups", "scheduling.x-k8s.io/podgroups")
@@ -44,6 +46,12 @@ EXPECTED: dict[str, set[Right]] = {
         ("patch", "/pods/status", "", ""),
         ("patch", "scheduling.k8s.io/podgroups/status", "", ""),
         ("patch", f"{QUEUES}/status", "", ""),
+        ("list", JOBS, "", ""),
+        ("watch", JOBS, "", ""),
+        ("patch", JOBS, "", ""),
+        ("patch", f"{JOBS}/status", "", ""),
+        ("list", CLASSES, "", ""),
+        ("watch", CLASSES, "", ""),
         ("create", EVENTS, "", ""),
         *REVIEWS,
         ("get", LEASES, "stretto-dispatcher", NAMESPACE),
@@ -115,7 +123,7 @@ RESOURCES = (
     *(resource for _, resource, _, _ in REVIEWS),
     *GROUPS, *(f"{group}/status" for group in GROUPS),
     "authorization.k8s.io/localsubjectaccessreviews",
-    QUEUES, f"{QUEUES}/status",
+    QUEUES, f"{QUEUES}/status", JOBS, f"{JOBS}/status", CLASSES,
 )  # fmt: skip
 
 

@@ -119,6 +119,7 @@ async def world(*, lead: bool = True) -> AsyncIterator[World]:
         writer=here.writer,  # type: ignore[arg-type]
         groups=here.writer,  # type: ignore[arg-type]
         queues=here.writer,  # type: ignore[arg-type]
+        jobs=here.writer,  # type: ignore[arg-type]
     )
     tasks = []
     if lead:

@@ -20,7 +20,7 @@ from tests.deploy.test_manifests import EXPECTED, Right
 TESTS = (
     "test_roles_under_rbac", "test_secured", "test_preemption", "test_volumes", "test_devices",
     "test_gangs", "test_gang_conditions", "test_takeover", "test_pods_change_in_flight",
-    "test_quota",
+    "test_quota", "test_admission",
 )  # fmt: skip
 IMPLIED = {
     ("patch", "resource.k8s.io/resourceclaims/status", "", ""): (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from stretto.model.shape import Shape
-from stretto.quota.rows import QueueRow
+from stretto.quota.rows import QueueRow, UsageRow
 from stretto.quota.view import QuotaView
 from tests.quota.market import shape_of
 
@@ -70,3 +70,19 @@ def test_sums_kept_step_by_step_are_those_counted_anew() -> None:
             fresh.queue(name, QueueRow(parent=queues[name].parent, limit=cpu(30)))
         asked = shape_of(f"q{rng.randrange(8)}", 1)
         assert view.room(asked, 99) == fresh.room(asked, 99)
+
+
+def test_what_is_tentative_counts_once_also_after_the_queues_have_changed() -> None:
+    view = QuotaView()
+    view.served(True)
+    view.queue("a", QueueRow())
+    pod = Shape(profile="stretto", namespace="default", queue="a", requests=(("cpu", 100),))
+    view.suppose(pod, 2)
+    for weight in (1, 2, 3):
+        view.queue("a", QueueRow(weight=weight))
+        account = view.accounts.of(view.tree.nodes["a"])
+        assert account.used == account.held == {"cpu": 200, "pods": 2}
+    view.usage("a", UsageRow(used=(("cpu", 300),)))
+    assert view.accounts.of(view.tree.nodes["a"]).used == {"cpu": 500, "pods": 2}
+    view.suppose(pod, -2)
+    assert view.accounts.of(view.tree.nodes["a"]).used == {"cpu": 300}
