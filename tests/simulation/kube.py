@@ -102,20 +102,6 @@ class Transport:
     async def close(self) -> None:
         """Nothing to close."""
 
-    async def send_row(
-        self, paths: Sequence[str], bodies: Sequence[bytes], *, counted: tuple[str, str]
-    ) -> list[Response]:
-        """POSTs in order, until one gets no answer."""
-        answers: list[Response] = []
-        for path, body in zip(paths, bodies, strict=True):
-            try:
-                answers.append(await self.send("POST", path, body, counted=counted))
-            except KubeUnreachable:
-                if not answers:
-                    raise
-                break
-        return answers
-
     async def send(
         self,
         method: str,
