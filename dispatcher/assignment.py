@@ -77,10 +77,15 @@ class Assignment:
         """Older streams of the same shard; only one can be alive."""
         return [s.stream for s in self.shards.values() if s.name == shard.name and s is not shard]
 
-    def ready(self) -> list[ShardRecord]:
-        """The shards that can take something, those that hold least first."""
+    def ready(self, *, busy: ShardRecord | None = None) -> list[ShardRecord]:
+        """The shards that can take something, those that hold least first; last the one that is
+        ``busy`` with what takes long."""
         able = [s for s in self.shards.values() if s.credits > 0 and not s.draining]
-        return sorted(able, key=lambda shard: len(shard.held)) if len(able) > 1 else able
+        return (
+            sorted(able, key=lambda shard: (shard is busy, len(shard.held)))
+            if len(able) > 1
+            else able
+        )
 
     def deciding(self) -> list[str]:
         """Names of the shards that decide: one without credits that holds nothing does not."""

@@ -249,7 +249,8 @@ class ShardSide:
     def dispatch(self, now: float) -> list[Send]:
         """Units for shards, as far as there are units and credits."""
         sends: list[Send] = []
-        while (ready := self.assignment.ready()) and self._queue.active():
+        slow = self._queue.slow
+        while (ready := self.assignment.ready(busy=slow.shard)) and self._queue.active():
             send = self._next(ready, now)
             if send is None:
                 break

@@ -1,19 +1,22 @@
 """The slow lane: what takes long is done apart, one at a time, in a share of the time.
 
 A pod of many parts (:mod:`stretto.model.bulk`) is read here when its turn comes, and decided when
-no other of the kind is out to any shard. After one that took t seconds the next waits for nine
-times as long: so whoever sends such pods without end takes a tenth of the time of whoever works on
-them, and waits for his own pods only.
+no other of the kind is out to any shard. After one that took t seconds the next waits for nineteen
+times as long: so whoever sends such pods without end takes a twentieth of the time of those that
+work on them, and waits for his own pods only.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
 from dispatcher.pods import Place, PodRecord
+
+if TYPE_CHECKING:
+    from dispatcher.assignment import ShardRecord
 
 T = TypeVar("T")
 
@@ -21,7 +24,7 @@ T = TypeVar("T")
 class SlowLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the slow lane may take."""
 
-    share: float = 0.1
+    share: float = 0.05
     """Of the time. What a unit took is counted from sending it to the answer, waiting included, so
     it takes less where others have much to do."""
     longest_rest_s: float = 10.0
@@ -52,6 +55,11 @@ class SlowLane:
         self.sent = 0
         """Units, for metrics."""
         self.open = True
+
+    @property
+    def shard(self) -> ShardRecord | None:
+        """Who holds one; others' units go elsewhere as long as they can."""
+        return None if self._out is None else self._out.shard
 
     @property
     def out(self) -> int:

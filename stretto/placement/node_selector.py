@@ -14,11 +14,13 @@ import numpy as np
 
 from stretto.model.shape import NAME_FIELD as NAME_FIELD
 from stretto.model.shape import NodeTerm, Requirement
-from stretto.placement.framework import Bools, View
+from stretto.placement.framework import Bools, Int64s, View
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.labels import LabelColumn, int64
 
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+
+_NO_TABLE: Bools = np.zeros(0, dtype=np.bool_)
 
 
 class LabelRequirement:
@@ -41,7 +43,7 @@ class LabelRequirement:
         self._above: int | None = None
         self._below: int | None = None
         self._column: LabelColumn | None = None
-        self._table: Bools = np.zeros(0, dtype=np.bool_)
+        self._table = _NO_TABLE
         self.or_else(requirement)
 
     def or_else(self, requirement: Requirement) -> None:
@@ -65,7 +67,7 @@ class LabelRequirement:
                 assert bound is not None
                 self._below = bound if self._below is None else max(bound, self._below)
 
-    def _over(self, column: LabelColumn) -> Bools:
+    def table(self, column: LabelColumn) -> Bools:
         """bool by value id; id 0 stands for nodes without the key."""
         table: Bools = np.full(len(column.values), self._outside is not None, dtype=np.bool_)
         for values, passes in ((self._outside or (), False), (self._inside, True)):
@@ -86,7 +88,7 @@ class LabelRequirement:
         column = self._snapshot.label_column(self._key)
         if column is not self._column or len(self._table) != len(column.values):
             self._column = column
-            self._table = self._over(column)
+            self._table = self.table(column)
         return column
 
     def passes(self, view: View) -> Bools:
@@ -97,8 +99,51 @@ class LabelRequirement:
 
     def passes_row(self, row: int) -> bool:
         """The same for one row."""
-        column = self._refreshed()
-        return self._table.item(column.cells[row])
+        column = self._snapshot.label_column(self._key)
+        known = column.cells[row]
+        return self._takes(column.values[known]) if known else self._absent
+
+    def _takes(self, value: str) -> bool:
+        if value in self._inside or (self._outside is not None and value not in self._outside):
+            return True
+        if self._above is None and self._below is None:
+            return False
+        number = int64(value)
+        return number is not None and (
+            (self._above is not None and number > self._above)
+            or (self._below is not None and number < self._below)
+        )
+
+
+class KeyWeights:
+    """Weighed label requirements on one key, added up: a table by value id, as a pod may prefer ten
+    thousand things of a key."""
+
+    def __init__(self, key: str, snapshot: Snapshot) -> None:
+        self._key = key
+        self._snapshot = snapshot
+        self._weighed: list[tuple[int, LabelRequirement]] = []
+        self._column: LabelColumn | None = None
+        self._table: Int64s = np.zeros(0, dtype=np.int64)
+
+    def add(self, weight: int, requirement: Requirement) -> None:
+        """One more, before the first use."""
+        self._weighed.append((weight, LabelRequirement(requirement, self._snapshot)))
+
+    def raw(self, view: View) -> Int64s:
+        """int64[view.size]: the weights of those that hold."""
+        column = self._snapshot.label_column(self._key)
+        if column is not self._column or len(self._table) != len(column.values):
+            self._column = column
+            self._table = np.zeros(len(column.values), dtype=np.int64)
+            for weight, requirement in self._weighed:
+                self._table += weight * requirement.table(column)
+        raw: Int64s = self._table[view.of(column.ids)]
+        return raw
+
+    def raw_row(self, row: int) -> int:
+        """The same for one row."""
+        return sum(weight for weight, each in self._weighed if each.passes_row(row))
 
 
 class NameRequirement:
@@ -137,6 +182,8 @@ class Term:
         first, *rest = self._requirements
         passes = first.passes(view)
         for requirement in rest:
+            if not passes.any():
+                break
             passes = passes & requirement.passes(view)
         return passes
 
@@ -155,6 +202,25 @@ def compile_term(term: NodeTerm, snapshot: Snapshot) -> Term | None:
         [LabelRequirement(r, snapshot) for r in term.expressions]
         + [NameRequirement(r, snapshot) for r in term.fields]
     )
+
+
+def compile_weighed(
+    weighed: Iterable[tuple[int, NodeTerm]], snapshot: Snapshot
+) -> tuple[list[tuple[int, Term]], list[KeyWeights]]:
+    """Weighed terms ready to be added up, without those that match nothing; those of a single label
+    requirement by key."""
+    found: list[tuple[int, Term]] = []
+    by_key: dict[str, KeyWeights] = {}
+    for weight, term in weighed:
+        if len(term.expressions) != 1 or term.fields:
+            compiled = compile_term(term, snapshot)
+            if compiled is not None:
+                found.append((weight, compiled))
+        elif _parses(requirement := term.expressions[0]):
+            if requirement.key not in by_key:
+                by_key[requirement.key] = KeyWeights(requirement.key, snapshot)
+            by_key[requirement.key].add(weight, requirement)
+    return found, list(by_key.values())
 
 
 def compile_terms(terms: Iterable[NodeTerm], snapshot: Snapshot) -> list[Term]:

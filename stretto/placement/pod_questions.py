@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 
 from stretto.model.selector import requirements_match
 from stretto.model.shape import PodTerm, Requirement, Shape
+from stretto.placement.many_terms import FEW, KinColumns
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import NAMESPACE, decode_labels
 from stretto.snapshot.kins import Flavour, Kin, Term
@@ -17,7 +18,19 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 Selector = tuple[Requirement, ...] | None
 
 
-class Spreading(msgspec.Struct, frozen=True):
+class _OneByOne(msgspec.Struct, frozen=True):
+    """A question that is put to each kin by itself."""
+
+    def weight(self, kin: Kin) -> int:
+        """What one pod of a kin counts."""
+        raise AssertionError("each question has its own")
+
+    def weights(self, kins: Sequence[Kin]) -> Sequence[int]:
+        """The same of many kins."""
+        return [self.weight(kin) for kin in kins]
+
+
+class Spreading(_OneByOne, frozen=True):
     """Pods of a namespace under a selector, without those that are being deleted.
 
     An empty selector counts nobody (podtopologyspread/common.go countPodsMatchSelector).
@@ -51,7 +64,7 @@ class Selected(msgspec.Struct, frozen=True):
         return inside and requirements_match(self.selector, labels)
 
 
-class AllOf(msgspec.Struct, frozen=True):
+class AllOf(_OneByOne, frozen=True):
     """Pods that every one of some terms is about."""
 
     terms: tuple[Selected, ...]
@@ -70,7 +83,7 @@ class AllOf(msgspec.Struct, frozen=True):
         return int(self.matches(kin.namespace, kin.labels))
 
 
-class AnyOf(msgspec.Struct, frozen=True):
+class AnyOf(_OneByOne, frozen=True):
     """Pods that one or more of some terms are about."""
 
     terms: tuple[Selected, ...]
@@ -88,6 +101,13 @@ class AnyOf(msgspec.Struct, frozen=True):
     def weight(self, kin: Kin) -> int:
         """How many terms are about a pod."""
         return sum(term.matches(kin.namespace, kin.labels) for term in self.terms)
+
+    def weights(self, kins: Sequence[Kin]) -> Sequence[int]:
+        """The same of many kins."""
+        if len(self.terms) <= FEW:
+            return super().weights(kins)
+        found: list[int] = KinColumns(kins).weights((1, term) for term in self.terms).tolist()
+        return found
 
 
 class Incoming(msgspec.Struct, frozen=True, dict=True):
@@ -116,7 +136,7 @@ class Incoming(msgspec.Struct, frozen=True, dict=True):
         return selector is not None and requirements_match(selector, self._namespace_labels)
 
 
-class Against(msgspec.Struct, frozen=True):
+class Against(_OneByOne, frozen=True):
     """Pods whose required anti-affinity over one key is about the pod at hand."""
 
     incoming: Incoming
@@ -131,7 +151,7 @@ class Against(msgspec.Struct, frozen=True):
         )
 
 
-class Preference(msgspec.Struct, frozen=True):
+class Preference(_OneByOne, frozen=True):
     """What a pod adds to its domain's score over one key: by the terms of the pod at hand that are
     about it, and by its own terms that are about the pod at hand."""
 
@@ -146,7 +166,19 @@ class Preference(msgspec.Struct, frozen=True):
 
     def weight(self, kin: Kin) -> int:
         """The sum over terms of both sides."""
-        found = sum(weight for weight, term in self.own if term.matches(kin.namespace, kin.labels))
+        own = sum(weight for weight, term in self.own if term.matches(kin.namespace, kin.labels))
+        return own + self._of_others(kin)
+
+    def weights(self, kins: Sequence[Kin]) -> Sequence[int]:
+        """The same of many kins."""
+        if len(self.own) <= FEW:
+            return super().weights(kins)
+        own = KinColumns(kins).weights(self.own).tolist()
+        return [weight + self._of_others(kin) for weight, kin in zip(own, kins, strict=True)]
+
+    def _of_others(self, kin: Kin) -> int:
+        """What a kin's own terms say of the pod at hand."""
+        found = 0
         for term in kin.terms_over(self.topology_key) if self.incoming is not None else ():
             if weight := term_weight(term, hard_weight=self.hard_weight):
                 found += weight * self.incoming.meant_by(term.term)  # type: ignore[union-attr]

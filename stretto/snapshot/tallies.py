@@ -10,7 +10,7 @@ the kins when asked for again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 import numpy as np
@@ -35,6 +35,9 @@ class Question(Protocol):
     def weight(self, kin: Kin) -> int:
         """What one pod of a kin counts."""
 
+    def weights(self, kins: Sequence[Kin]) -> Sequence[int]:
+        """The same of many kins."""
+
 
 class Tally:
     """The answers to one question, by row."""
@@ -55,12 +58,15 @@ class Tally:
         self._members: dict[Kin, int] = {}
         self._base = 0
         self._log: list[tuple[int, int]] = []
-        for kin in kins.enrolled(question.namespaces):
-            self.admit(kin)
+        enrolled = list(kins.enrolled(question.namespaces))
+        for kin, weight in zip(enrolled, question.weights(enrolled), strict=True):
+            self._admit(kin, weight)
 
     def admit(self, kin: Kin) -> None:
         """Count a kin's pods from now on."""
-        weight = self.question.weight(kin)
+        self._admit(kin, self.question.weight(kin))
+
+    def _admit(self, kin: Kin, weight: int) -> None:
         if weight:
             self._members[kin] = weight
             kin.tallies.append((self, weight))

@@ -66,11 +66,11 @@ def test_one_is_out_at_a_time_to_any_shard_and_others_go_on() -> None:
     sent = brain.units()
     assert [uid for uid in sent if uid.startswith("b")] == ["b0"]
     assert {uid for uid in sent if uid.startswith("p")} == {f"p{n}" for n in range(5)}
-    brain.now += 1.0
+    brain.now += 0.4
     assert brain.units() == []
     brain.settle("b0")
-    assert brain.units() == []  # it took a second: nine seconds of rest
-    brain.now += 8.9
+    assert brain.units() == []  # it took 0.4 s: 7.6 s of rest
+    brain.now += 7.5
     brain.pod("late")
     assert brain.units() == ["late"]
     brain.now += 0.2
@@ -104,6 +104,18 @@ def test_whatever_ends_an_attempt_frees_the_lane(ends: str) -> None:
     else:
         brain.unplaceable("b0", at=1)
     assert brain.units() == [{"dies": "b0"}.get(ends, "b1")]
+
+
+def test_units_go_to_shards_that_hold_no_bulky_one_as_long_as_they_can() -> None:
+    brain = Brain()
+    brain.pod("bulky", bulky())
+    brain.shard(1, credits_=3)
+    assert brain.units() == ["bulky"]
+    brain.shard(2, credits_=3)
+    brain.pods(3)
+    assert {send.stream for send in brain.dispatch()} == {2}
+    brain.pods(2, prefix="more")
+    assert {send.stream for send in brain.dispatch()} == {1}
 
 
 def test_a_more_important_one_goes_first_and_an_older_plain_pod_too() -> None:

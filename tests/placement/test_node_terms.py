@@ -10,7 +10,8 @@ import pytest
 from stretto.model.shape import NodeTerm, PodTerm, Requirement
 from stretto.placement.domains import Domains
 from stretto.placement.framework import View
-from stretto.placement.node_selector import compile_term, compile_terms
+from stretto.placement.node_selector import compile_term, compile_terms, compile_weighed
+from stretto.placement.plugins.node_affinity import NodeAffinityScorer
 from stretto.placement.pod_questions import AnyOf, Selected
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import Delta, NodeChange
@@ -92,3 +93,24 @@ def test_terms_of_a_kin_by_topology_key() -> None:
     kin = Snapshot().kins.of(shape)
     assert [each.term for each in kin.terms_over("t0") if each.term in terms] == [terms[0]] * 2
     assert kin.terms_over("other") == ()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_weighed_requirements_on_one_key_are_one_table(seed: int) -> None:
+    rng = random.Random(seed)
+    snapshot = Snapshot()
+    snapshot.apply(Delta(1, 1, nodes=nodes(rng, 12)))
+    weighed = [(rng.randint(1, 100), term(rng)) for _ in range(rng.randint(0, 8))]
+    terms, by_key = compile_weighed(weighed, snapshot)
+    compiled = [(weight, compile_term(each, snapshot)) for weight, each in weighed]
+    for step in range(2):
+        view = View(snapshot)
+        expected = [
+            sum(weight for weight, each in compiled if each is not None and each.passes_row(row))
+            for row in range(view.size)
+        ]
+        scorer = NodeAffinityScorer(terms, by_key)
+        assert scorer.raw(view).tolist() == expected
+        assert [scorer.raw_row(row) for row in range(view.size)] == expected
+        more = nodes(rng, 12, first=12 * (step + 1))
+        snapshot.apply(Delta(1, 2 + step, nodes=more))

@@ -7,7 +7,17 @@ import logging
 
 import uvloop
 
-from tests.reliability import chaos, gangs, hostile, late_binds, lost_tails, rebuild, soak, takeover
+from tests.reliability import (
+    chaos,
+    gangs,
+    hostile,
+    late_binds,
+    lost_tails,
+    others,
+    rebuild,
+    soak,
+    takeover,
+)
 
 WHAT = (
     "late-binds",
@@ -33,7 +43,8 @@ async def figure(name: str, options: argparse.Namespace) -> int:
     if name == "takeover":
         return await takeover.run(repetitions=options.takeovers, seed=options.seed)
     if name == "hostile":
-        return await hostile.run(nodes=5_000)
+        await hostile.run(nodes=5_000)
+        return await others.run(nodes=options.nodes, rounds=options.rounds)
     if name == "gangs":
         return await gangs.run()
     if name == "largest-gang":
@@ -56,6 +67,8 @@ def main() -> int:
     parser.add_argument("what", nargs="+", choices=WHAT)
     parser.add_argument("--repetitions", type=int, default=1_000)
     parser.add_argument("--takeovers", type=int, default=2, help="of each role and way")
+    parser.add_argument("--rounds", type=int, default=5, help="of hostile, of each kind")
+    parser.add_argument("--nodes", type=int, default=1_000, help="of hostile, for others")
     parser.add_argument("--pods", type=int, default=2_000, help="of chaos")
     parser.add_argument(
         "--api", choices=("real", "simulated"), default="real", help="of chaos, soak"

@@ -7,6 +7,7 @@ target is 50 ms for a pod; what is above it is said, and is no fault that this r
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from typing import Any
@@ -16,6 +17,7 @@ from stretto.model.objects import decode_pod
 from stretto.model.shaping import shape_of
 
 TARGET_MS = 50.0
+REPEATS = 3
 
 
 def pod(*, containers: list[dict[str, Any]] | None = None, **spec: Any) -> dict[str, Any]:
@@ -97,18 +99,35 @@ def timed(work: Any) -> tuple[float, Any]:
     return (time.process_time() - began) * 1e3, found
 
 
+def costs_of(document: dict[str, Any], *, nodes: int) -> list[float]:
+    """Milliseconds: to read it, to place it for the first time and again, to check one row at the
+    Binder, and another pod's next decision once it is there."""
+    raw = json.dumps(document).encode()
+    kernel, binder = kernel_on(cluster(nodes)), kernel_on(cluster(nodes))
+    plain = shape_of(decode_pod(json.dumps(pod()).encode()), label_keys=("a",))
+    for each in (kernel, binder):
+        each.place(plain, 1, seed=1)
+    read, shape = timed(lambda: shape_of(decode_pod(raw), label_keys=("a",)))
+    first, _ = timed(lambda: kernel.place(shape, 1, seed=1))
+    again, _ = timed(lambda: kernel.place(shape, 1, seed=2))
+    check, _ = timed(lambda: binder.check_one(shape, nodes // 2))
+    others, _ = timed(lambda: kernel.place(plain, 1, seed=3))
+    return [read, first, again, check, others]
+
+
 async def run(*, nodes: int) -> int:
     """Print the table; nothing of it is a fault."""
-    kernel = kernel_on(cluster(nodes))
-    kernel.place(shape_of(decode_pod(json.dumps(pod()).encode()), label_keys=("a",)), 1, seed=1)
     above = 0
-    print(f"{'CPU, ms':32} {'KiB':>6} {'read':>8} {'place':>8} {'again':>8}")
+    gc.collect()
+    gc.freeze()  # as the roles do once they have begun
+    head = "".join(f"{what:>8}" for what in ("read", "place", "again", "check", "others"))
+    print(f"{f'CPU, ms (best of {REPEATS})':32} {'KiB':>6}{head}")
     for name, document in PODS.items():
-        raw = json.dumps(document).encode()
-        read, shape = timed(lambda: shape_of(decode_pod(raw), label_keys=("a",)))  # noqa: B023
-        first, _ = timed(lambda: kernel.place(shape, 1, seed=1))  # noqa: B023
-        again, _ = timed(lambda: kernel.place(shape, 1, seed=2))  # noqa: B023
-        above += max(read, first, again) > TARGET_MS
-        print(f"{name:32} {len(raw) // 1024:6} {read:8.1f} {first:8.1f} {again:8.1f}")
+        best = [min(costs) for costs in zip(
+            *(costs_of(document, nodes=nodes) for _ in range(REPEATS)), strict=True
+        )]  # fmt: skip
+        above += max(best) > TARGET_MS
+        size = len(json.dumps(document)) // 1024
+        print(f"{name:32} {size:6}" + "".join(f"{cost:8.1f}" for cost in best))
     print(f"{above} of {len(PODS)} cost more than {TARGET_MS:.0f} ms somewhere")
     return 0

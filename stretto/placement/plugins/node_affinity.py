@@ -17,7 +17,13 @@ from stretto.placement.framework import (
     Scorer,
     View,
 )
-from stretto.placement.node_selector import LabelRequirement, Term, compile_term, compile_terms
+from stretto.placement.node_selector import (
+    KeyWeights,
+    LabelRequirement,
+    Term,
+    compile_terms,
+    compile_weighed,
+)
 from stretto.snapshot.columns import Snapshot
 
 NAME = "NodeAffinity"
@@ -42,6 +48,8 @@ class AnyTerm:
         """bool[view.size]."""
         passes = np.zeros(view.size, dtype=np.bool_)
         for term in self._terms:
+            if passes.all():
+                break
             passes |= term.passes(view)
         return passes
 
@@ -77,6 +85,8 @@ class NodeAffinityFilter(Filter):
             elif row is not None:
                 passes |= view.rows == row
         for requirement in self._selector:
+            if not passes.any():
+                break
             passes &= requirement.passes(view)
         if self._required is not None:
             passes &= self._required.passes(view)
@@ -114,19 +124,23 @@ class NodeAffinityScorer(Scorer):
     name = NAME
     normalise = Normalise.DEFAULT
 
-    def __init__(self, preferred: list[tuple[int, Term]]) -> None:
+    def __init__(self, preferred: list[tuple[int, Term]], by_key: list[KeyWeights]) -> None:
         self._preferred = preferred
+        self._by_key = by_key
 
     def raw(self, view: View) -> Int64s:
         """int64[view.size]."""
         total = np.zeros(view.size, dtype=np.int64)
         for weight, term in self._preferred:
             total += term.passes(view) * np.int64(weight)
+        for weights in self._by_key:
+            total += weights.raw(view)
         return total
 
     def raw_row(self, row: int) -> int:
         """The same for one row."""
-        return sum(weight for weight, term in self._preferred if term.passes_row(row))
+        terms = sum(weight for weight, term in self._preferred if term.passes_row(row))
+        return terms + sum(weights.raw_row(row) for weights in self._by_key)
 
 
 class NodeAffinity(Plugin):
@@ -151,9 +165,7 @@ class NodeAffinity(Plugin):
 
     def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:
         """None when no preferred term can match."""
-        preferred = []
-        for item in (*self._added.preferred, *shape.preferred_node_terms):
-            term = compile_term(item.term, snapshot) if item.weight else None
-            if term is not None:
-                preferred.append((item.weight, term))
-        return NodeAffinityScorer(preferred) if preferred else None
+        wanted = (*self._added.preferred, *shape.preferred_node_terms)
+        weighed = ((item.weight, item.term) for item in wanted if item.weight)
+        preferred, by_key = compile_weighed(weighed, snapshot)
+        return NodeAffinityScorer(preferred, by_key) if preferred or by_key else None
