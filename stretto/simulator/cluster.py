@@ -177,7 +177,10 @@ class SimulatedCluster:
         }
         try:
             self.settings.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
-            self.settings.kubeconfig.write_text(yaml.safe_dump(document))
+            # Whoever waits for the file finds it whole.
+            part = self.settings.kubeconfig.with_suffix(f".{os.getpid()}.part")
+            part.write_text(yaml.safe_dump(document))
+            part.replace(self.settings.kubeconfig)
         except OSError as error:
             raise SimulatorError(
                 f"the kubeconfig cannot be written to {self.settings.kubeconfig}: {error.strerror}"
