@@ -304,9 +304,9 @@ class Machine:
     def doubtful(self) -> list[Binding]:
         """Binds that were answered 201 before the last call of this and that no watch has shown
         since: the pod may have been deleted in a gap of the watch, so a read is due."""
-        confirming = {uid for uid, b in self.open.items() if b.stage is Stage.CONFIRMING}
-        before, self._confirming = self._confirming, confirming
-        return [self.open[uid] for uid in before & confirming]
+        confirming = [uid for uid, b in self.open.items() if b.stage is Stage.CONFIRMING]
+        before, self._confirming = self._confirming, set(confirming)
+        return [self.open[uid] for uid in confirming if uid in before]
 
     # ---------------------------------------------------------------------------------- dispatcher
     def subscribed(self, dispatcher_epoch: int) -> bool:

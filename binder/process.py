@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import logging
 import time
 from typing import Any
@@ -20,6 +19,7 @@ import msgspec
 
 from binder.bindings import Binding
 from binder.committer import CommitLoop
+from binder.doubts import Doubts
 from binder.evictor import Evictor
 from binder.executor import Executor
 from binder.extender_binds import ExtenderBinds
@@ -57,8 +57,6 @@ BINDS_S = 5.0
 """Of these, at most so many for binds in flight."""
 SETTLE_S = 2.0
 """After the last answer: for the watch to show the binds, and for the ledger to hear of it."""
-DOUBT_S = 30.0
-"""How long a bind may stay unseen by the watch before its pod is read."""
 METRICS_EVERY_S = 1.0
 STANDBY_AFTER_S = 1.0
 """Without the Lease for so long, there is a leader, and this is a standby."""
@@ -300,14 +298,14 @@ class BinderProcess:
 
     async def _count(self, parts: Parts, events: EventWriter | None) -> None:
         """Refresh the gauges, and look after what nobody answers for."""
-        beats = itertools.count(1)
+        doubts = Doubts()
         dropped = 0
         while True:
             self._gauges(parts.machine)
             if events is not None:
                 self._metrics.events_dropped.inc(events.dropped - dropped)
                 dropped = events.dropped
-            if next(beats) % int(DOUBT_S / METRICS_EVERY_S) == 0:
+            if doubts.beat(lists=self._watches.pods_listed):
                 for binding in parts.machine.doubtful():
                     parts.executor.put(binding, binding.doubt())
             parts.machine.committer.stakes.tick(asyncio.get_running_loop().time())

@@ -77,6 +77,8 @@ class Watches:
         """Set when the lists may begin."""
         self.synced = asyncio.Event()
         """All first lists are complete."""
+        self.pods_listed = 0
+        """Lists of bound pods that were completed."""
         self._objects = [
             ObjectWatch(
                 kind,
@@ -163,6 +165,7 @@ class Watches:
         async for batch in reflector.run():
             for event in batch:
                 if event.kind is EventKind.SYNCED:
+                    self.pods_listed += reflector is self._pods
                     if reflector is self._nominated:
                         self._machine.preemptions.nominees_listed(event.resource_version)
                     if first:

@@ -8,8 +8,9 @@ bound. The judge looks at every change of the API server's objects, not at what 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
-import json
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from stretto.config.dispatcher import DispatcherSettings
 from stretto.config.scheduler_file import configuration_of_role
 from stretto.config.shard import ShardSettings
 from stretto.kube.client import KubeClient
+from stretto.placement.configuration import Configuration
 from stretto.rpc.messages import ShardHello
 from stretto.simulator.pods import PODS as PODS_KIND
 from stretto.simulator.store import Change
@@ -34,11 +36,6 @@ from tests.simulation.world import Host, World
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
-LEASES: dict[str, Any] = {
-    "lease_duration_s": 3.0,
-    "lease_renew_deadline_s": 2.0,
-    "lease_retry_s": 0.5,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +56,27 @@ class Settings:
     faults: int = 6
     fault_s: float = 12.0
     """Faults fire in this time."""
+    pause_s: float = 1.0
+    """Between two pods, at most."""
     stake_after_s: float = 5.0
+    lease_s: float = 3.0
+    lease_retry_s: float = 0.5
+    list_s: float = 60.0
+    """How long an answer to a list is waited for."""
+    restart_s: float = 2.0
+    """From the end of a process to its next start, at most."""
+    redial_s: float = 0.2
     patience_s: float = 150.0
     """By then everything must be at rest."""
+
+    @property
+    def lease(self) -> dict[str, Any]:
+        """The settings of a role's Lease."""
+        return {
+            "lease_duration_s": self.lease_s,
+            "lease_renew_deadline_s": self.lease_s * 2 / 3,
+            "lease_retry_s": self.lease_retry_s,
+        }
 
 
 SHORT = Settings(singles=5, rivals=3, deletes=3, faults=3, fault_s=4.0)
@@ -114,37 +129,59 @@ def cpu_of(body: Any) -> int:
     return int(text.removesuffix("m")) if text.endswith("m") else int(text) * 1000
 
 
+@functools.cache
+def _configuration() -> Configuration:
+    return configuration_of_role(DispatcherSettings(), names=("stretto",))
+
+
 class Simulation:
     """One run; see the module docstring."""
 
     pods_kind = PODS_KIND
     said = ""
     """What a run has to tell besides."""
+    problem = ""
+    """The violation it ended with, kept by who runs many."""
 
     def __init__(self, seed: int, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self.world = World(seed)
         self.kube = KubeNetwork(self.world)
-        self.rpc = RpcNetwork(self.world)
+        self.rpc = RpcNetwork(self.world, redial_s=self.settings.redial_s)
         self.ledger = LedgerServer(self.world)
         self.judge = Judge(self.world, node_cpu=self.settings.node_cpu)
         self.hosts: dict[str, Host] = {}
-        self.configuration = configuration_of_role(DispatcherSettings(), names=("stretto",))
+        self.configuration = _configuration()
         self.incarnations = 0
         self.processes: dict[str, Any] = {}
         self._keeping = True
 
     def run(self) -> str:
         """Run to the end; the trace. Raises Violation."""
-        loop = self.world.loop
+        loop, seed = self.world.loop, self.world.seed
         asyncio.set_event_loop(loop)
         try:
             with simulated(self.world, self.kube, self.rpc):
-                loop.run_until_complete(self._run())
+                self._until_it_ends(loop.create_task(self._run()))
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation(f"seed {seed} at {self.world.now:.3f}: {error!r}") from error
         finally:
             asyncio.set_event_loop(None)
             loop.close()
         return self.world.trace
+
+    def _until_it_ends(self, work: asyncio.Task[None]) -> None:
+        """Run it; if anything beside it raises, end it first, so that no task is left behind."""
+        try:
+            self.world.loop.run_until_complete(work)
+        except BaseException:
+            while not work.done():
+                work.cancel()
+                with contextlib.suppress(Exception, asyncio.CancelledError):
+                    self.world.loop.run_until_complete(work)
+            raise
 
     async def _run(self) -> None:
         try:
@@ -191,16 +228,25 @@ class Simulation:
 
     def _delete(self, name: str) -> None:
         """Delete a pod, unless somebody has made it leave."""
-        if name in {pod["metadata"]["name"] for pod in self._pods()}:
+        if self.kube.api.store(PODS_KIND).get("default", name) is not None:
             self.kube.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def _pods(self) -> list[Any]:
-        answer = self.kube.call("GET", PODS)
-        items: list[Any] = json.loads(answer.body)["items"]
-        return items
+        return [pod.body() for pod in self._records()]
+
+    def _records(self) -> list[Any]:
+        return self.kube.api.store(PODS_KIND).records(namespace="default")
 
     async def _workload(self) -> None:
         """Pods come in bursts, and are deleted and made again while faults fire."""
+        world, settings = self.world, self.settings
+        names = await self._create_all()
+        for _ in range(settings.deletes):
+            await asyncio.sleep(world.rng.random() * 2 * settings.fault_s / settings.deletes)
+            self._renew(names)
+
+    async def _create_all(self) -> list[tuple[str, str]]:
+        """Groups, and pods in any order; the names of pods and of their groups."""
         world, settings = self.world, self.settings
         for gang in range(settings.gangs):
             policy = {"schedulingPolicy": {"gang": {"minCount": settings.gang_size}}}
@@ -214,13 +260,15 @@ class Simulation:
         for name, group in names:
             self.create_pod(name, group=group)
             if world.chance(0.3):
-                await asyncio.sleep(world.rng.random())
-        for _ in range(settings.deletes):
-            await asyncio.sleep(world.rng.random() * 2 * settings.fault_s / settings.deletes)
-            for name, group in world.rng.sample(names, world.rng.randint(1, 4)):
-                self._delete(name)
-                world.note(f"deleted {name}")
-                self.create_pod(name, group=group)
+                await asyncio.sleep(world.rng.random() * settings.pause_s)
+        return names
+
+    def _renew(self, names: list[tuple[str, str]]) -> None:
+        """Some pods go, and others of their names come."""
+        for name, group in self.world.rng.sample(names, self.world.rng.randint(1, 4)):
+            self._delete(name)
+            self.world.note(f"deleted {name}")
+            self.create_pod(name, group=group)
 
     # ----------------------------------------------------------------------------------- the roles
     def _start_all(self) -> None:
@@ -252,9 +300,9 @@ class Simulation:
             events=False,
             redis_url="redis://x",
             binds_in_flight=4,
-            **LEASES,
+            **self.settings.lease,
         )
-        async with KubeClient(host) as client:  # type: ignore[arg-type]
+        async with self._client(host) as client:
             ledger: Any = Ledger(self.ledger, host)
             process = binder.process.BinderProcess(
                 settings, client=client, ledger=ledger, configuration=self.configuration
@@ -264,21 +312,24 @@ class Simulation:
 
     async def _dispatcher(self, host: Host) -> None:
         settings = DispatcherSettings(
-            conditions_in_flight=2, stake_after_s=self.settings.stake_after_s, **LEASES
+            conditions_in_flight=2, stake_after_s=self.settings.stake_after_s, **self.settings.lease
         )
-        async with KubeClient(host) as client:  # type: ignore[arg-type]
+        async with self._client(host) as client:
             process = dispatcher.process.DispatcherProcess(
                 settings, client=client, configuration=self.configuration
             )
             self.processes["dispatcher"] = process
             await process.run(stop=asyncio.Event(), ready=None)
 
+    def _client(self, host: Host) -> KubeClient:
+        return KubeClient(host, list_timeout_s=self.settings.list_s)  # type: ignore[arg-type]
+
     def _ended(self, host: Host, role: str) -> None:
         """Whatever keeps roles alive starts it again."""
         self.rpc.cut(host)
         host.dead = True
         if self._keeping and host.failure is None:
-            pause_s = self.world.rng.random() * 2
+            pause_s = self.world.rng.random() * self.settings.restart_s
             self.world.loop.call_later(pause_s, self._again, host, role)
 
     async def _shard(self, host: Host, role: str) -> None:
@@ -306,15 +357,18 @@ class Simulation:
     async def _faults(self) -> None:
         world, settings = self.world, self.settings
         moments = sorted(world.rng.random() * settings.fault_s for _ in range(settings.faults))
+        for moment in moments:
+            await asyncio.sleep(max(0.0, moment - world.now))
+            self._some_fault()
+        await asyncio.sleep(max(0.0, settings.fault_s - world.now))
+
+    def _some_fault(self) -> None:
         kinds: list[Callable[[], None]] = [
             self._kill_some, self._kill_some, self._cut_stream, self._lossy, self._lossy,
             self._api_away,
             self._stall, self._cut_watches, self._compact, self._ledger_lost, self._ledger_crash,
         ]  # fmt: skip
-        for moment in moments:
-            await asyncio.sleep(max(0.0, moment - world.now))
-            world.rng.choice(kinds)()
-        await asyncio.sleep(max(0.0, settings.fault_s - world.now))
+        self.world.rng.choice(kinds)()
 
     def _kill_some(self) -> None:
         role = self.world.rng.choice(sorted(self.hosts))
@@ -390,7 +444,7 @@ class Simulation:
 
     def _at_rest(self) -> bool:
         parts = self._parts()
-        if parts is None or not all(node_of(pod) for pod in self._pods()):
+        if parts is None or not all(pod.node_name for pod in self._records()):
             return False
         if parts.machine.open or parts.machine.preemptions.claims:
             return False
@@ -404,7 +458,7 @@ class Simulation:
         left = waiting, machine.preemptions.asked_to_go
         if any(left):
             raise Violation(f"seed {self.world.seed}: nominations or victims are left: {left}")
-        api = {pod["metadata"]["uid"]: node_of(pod) for pod in self._pods()}
+        api = {pod.uid: pod.node_name for pod in self._records()}
         rows = machine.cluster.pods
         memory = {uid: machine.cluster.nodes[row.node_uid].row.name for uid, row in rows.items()}
         nodes = {uid: entry.row.name for uid, entry in machine.cluster.nodes.items()}

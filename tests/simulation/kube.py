@@ -76,8 +76,9 @@ class KubeNetwork:
 class _Stream:
     """A watch in flight."""
 
-    def __init__(self, network: KubeNetwork) -> None:
+    def __init__(self, network: KubeNetwork, path: str) -> None:
         self.network = network
+        self.path = path
         self.broken = False
         self.some = asyncio.Event()
 
@@ -122,17 +123,17 @@ class Transport:
             self._host.check()
             raise KubeUnreachable("the API server is down", sent=False)
         request = Request(method, path, params or {}, data or b"", content_type)
-        answered: asyncio.Future[Response] = loop.create_future()
+        answered: asyncio.Future[Response | None] = loop.create_future()
         lost = world.rng.random() if network.loss else 1.0
         name = f"{self._host.name} {method} {path}"
 
         def reach(*, answer: bool) -> None:
             response = self._carry_out(request)
-            world.note(f"{name} -> {response.status}")
+            world.note(f"{name} -> {response.status}", response.body)
             if answer:
                 loop.call_later(world.delay(), deliver, response)
 
-        def deliver(response: Response) -> None:
+        def deliver(response: Response | None) -> None:
             if not answered.done():
                 answered.set_result(response)
 
@@ -147,13 +148,14 @@ class Transport:
             loop.call_later(late, lambda: reach(answer=True))
         else:
             world.fault(f"{name}: lost")
+        nothing = loop.call_later(timeout_s or TIMEOUT_S, deliver, None)
         try:
-            async with asyncio.timeout(timeout_s or TIMEOUT_S):
-                response = await answered
-        except TimeoutError:
-            self._host.check()
-            raise KubeUnreachable("nothing came in time") from None
+            response = await answered
+        finally:
+            nothing.cancel()
         self._host.check()
+        if response is None:
+            raise KubeUnreachable("nothing came in time")
         self.usage.add(*counted, response.status)
         return response
 
@@ -189,7 +191,7 @@ class Transport:
         if network.down_until > self._world.now:
             await asyncio.sleep(0.01)
             raise KubeUnreachable("the API server is down", sent=False)
-        stream = _Stream(network)
+        stream = _Stream(network, path)
         try:
             store, watch = network.api.watch(Request("GET", path, params), wake=stream.wake)
         except Refusal as refusal:
@@ -205,14 +207,17 @@ class Transport:
             self.usage.add(*counted, 200)
 
     async def _pieces(self, stream: _Stream, watch: Any, silence_s: float) -> AsyncIterator[bytes]:
-        world, network = self._world, self._network
+        world, network, loop = self._world, self._network, self._world.loop
+        name = f"{self._host.name} watch {stream.path}"
         while True:
             if not watch.lines:
                 stream.some.clear()
+                silent = loop.call_later(min(silence_s, 30.0), stream.wake)
                 try:
-                    async with asyncio.timeout(min(silence_s, 30.0)):
-                        await stream.some.wait()
-                except TimeoutError:
+                    await stream.some.wait()
+                finally:
+                    silent.cancel()
+                if not (watch.lines or stream.broken):
                     watch.bookmark(network.api.version)
             await asyncio.sleep(max(world.delay(), network.stalled_until - world.now))
             self._host.check()
@@ -220,4 +225,6 @@ class Transport:
                 raise KubeUnreachable("the watch broke")
             lines, watch.lines = watch.lines, []
             if lines:
-                yield b"".join(lines)
+                told = b"".join(lines)
+                world.note(name, told)
+                yield told

@@ -10,7 +10,6 @@ from typing import Any
 from stretto.rpc.errors import NotLeader, PeerGone
 from tests.simulation.world import Died, Host, World
 
-REDIAL_S = 0.2
 NEXT_S = 1e-9
 """Timers of one moment fire in any order; messages of one stream must not."""
 
@@ -18,8 +17,9 @@ NEXT_S = 1e-9
 class Pipe:
     """One direction of a stream."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, name: str) -> None:
         self._world = world
+        self._name = name
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._last = 0.0
         self.broken = False
@@ -32,7 +32,7 @@ class Pipe:
 
     def _arrive(self, data: bytes | None) -> None:
         if not self.broken:
-            self._world.events += 1
+            self._world.note(self._name, data or b"")
             self._queue.put_nowait(data)
 
     def break_off(self) -> None:
@@ -59,7 +59,8 @@ class Call:
     def __init__(self, network: RpcNetwork, client: Host, server: Host, name: str) -> None:
         self.hosts = (client, server)
         self.name = f"{client.name}->{server.name} {name}"
-        self.up, self.down = Pipe(network.world), Pipe(network.world)
+        self.up = Pipe(network.world, self.name)
+        self.down = Pipe(network.world, f"{server.name}->{client.name} {name}")
         self._network = network
         network.calls.append(self)
 
@@ -74,8 +75,10 @@ class Call:
 class RpcNetwork:
     """Who listens where, and what is open."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, redial_s: float) -> None:
         self.world = world
+        self.redial_s = redial_s
+        """Between two attempts of a client, about."""
         self.servers: dict[str, list[RpcServer]] = {}
         """Address → who listens there (an active one and its standbys)."""
         self.calls: list[Call] = []
@@ -210,4 +213,4 @@ class Dialer:
                     await stream.close()
                 else:
                     return stream, greeting
-            await asyncio.sleep(REDIAL_S * (0.5 + world.rng.random()))
+            await asyncio.sleep(self._network.redial_s * (0.5 + world.rng.random()))

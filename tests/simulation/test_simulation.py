@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Iterator
 
 import pytest
 
+from stretto.simulator.store import Change
+from tests.simulation.__main__ import replay
 from tests.simulation.apart import Apart
-from tests.simulation.cluster import PODS, Judge, Settings, Simulation, Violation
+from tests.simulation.brief import EVENTS, FAULTS, Brief
+from tests.simulation.cluster import PODS, SHORT, Judge, Settings, Simulation, Violation
 from tests.simulation.gangs import FOUR_GANGS, HALF_JOBS, GangRaces
 from tests.simulation.preempting_gangs import PreemptingGangs
 from tests.simulation.quota import LIMIT, QuotaRun
@@ -32,6 +36,21 @@ def test_everything_comes_to_rest_whatever_fails(seed: int) -> None:
     assert run.world.events >= 200
 
 
+@pytest.mark.parametrize("first", range(0, 48, 8))
+def test_brief_runs_come_to_rest_soon_and_count(first: int) -> None:
+    for seed in range(first, first + 8):
+        run = Brief(seed)
+        run.run()
+        assert run.world.faults >= FAULTS, seed
+        assert run.world.events >= EVENTS, seed
+
+
+def test_a_pod_that_is_bound_and_deleted_in_a_gap_of_the_watch_keeps_no_room() -> None:
+    run = Brief(12)
+    run.settings = dataclasses.replace(run.settings, patience_s=20.0)
+    run.run()
+
+
 @pytest.mark.parametrize("seed", range(100, 112))
 def test_pods_of_higher_priority_get_their_room_whatever_fails(seed: int) -> None:
     run = Simulation(seed, Settings(singles=7, urgent=4, gangs=0))
@@ -49,6 +68,29 @@ def test_a_quota_is_never_overspent_whatever_fails(seed: int) -> None:
 
 def test_the_same_seed_is_the_same_run() -> None:
     assert Simulation(7).run() == Simulation(7).run() != Simulation(8).run()
+
+
+def test_another_process_with_other_hashes_plays_the_same_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert replay(Brief, range(27, 33), "brief") == 0
+    assert "6 of 6 seeds" in capsys.readouterr().out
+
+
+def test_what_the_judge_sees_while_a_request_is_carried_out_ends_the_run() -> None:
+    """The request comes from a callback of the loop: it must not be logged and forgotten."""
+    run = Simulation(1, SHORT)
+    see = run.judge.changed
+
+    def changed(change: Change) -> None:
+        see(change)
+        if getattr(change.new, "node_name", ""):
+            raise Violation("no pod may be bound")
+
+    run.judge.changed = changed  # type: ignore[method-assign]
+    with pytest.raises(Violation, match="no pod may be bound"):
+        run.run()
+    assert len(run.judge.nodes) == 1, "the first one"
 
 
 def test_without_faults_nothing_is_lost_or_late() -> None:
