@@ -9,6 +9,7 @@ import uvloop
 
 from tests.reliability import (
     chaos,
+    degraded,
     gangs,
     hostile,
     late_binds,
@@ -25,6 +26,7 @@ WHAT = (
     "rebuild",
     "takeover",
     "hostile",
+    "degraded",
     "gangs",
     "largest-gang",
     "chaos",
@@ -45,6 +47,8 @@ async def figure(name: str, options: argparse.Namespace) -> int:
     if name == "hostile":
         await hostile.run(nodes=5_000)
         return await others.run(nodes=options.nodes, rounds=options.rounds)
+    if name == "degraded":
+        return await degraded.run(rounds=options.rounds, seconds=options.seconds, seed=options.seed)
     if name == "gangs":
         return await gangs.run()
     if name == "largest-gang":
@@ -67,7 +71,8 @@ def main() -> int:
     parser.add_argument("what", nargs="+", choices=WHAT)
     parser.add_argument("--repetitions", type=int, default=1_000)
     parser.add_argument("--takeovers", type=int, default=2, help="of each role and way")
-    parser.add_argument("--rounds", type=int, default=5, help="of hostile, of each kind")
+    parser.add_argument("--rounds", type=int, default=5, help="of hostile, degraded: of each kind")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of degraded, counted at once")
     parser.add_argument("--nodes", type=int, default=1_000, help="of hostile, for others")
     parser.add_argument("--pods", type=int, default=2_000, help="of chaos")
     parser.add_argument(
