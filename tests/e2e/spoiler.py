@@ -5,15 +5,9 @@ It stands for a peer of another release: a kind that the receiver's enum does no
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from typing import Any, Self
-
-import grpc
-import grpc.aio
-
 from proto import stretto_pb2 as pb
 from tests.e2e.garbage import FOLLOW, OUTCOMES, PROPOSE
+from tests.e2e.relay import Relay
 
 UNKNOWN = 99
 
@@ -35,57 +29,16 @@ def spoilt(path: str, data: bytes) -> bytes | None:
     return batch.SerializeToString()
 
 
-class Spoiler:
+class Spoiler(Relay):
     """``async with Spoiler(target) as proxy``; roles dial ``proxy.address``."""
 
     def __init__(self, target: str) -> None:
-        self._target = target
         self.left = {FOLLOW, PROPOSE, OUTCOMES}
         """Conversations of which no message has been spoilt yet."""
-        self.address = ""
+        super().__init__(target, self.left)
 
-    async def __aenter__(self) -> Self:
-        self._channel = grpc.aio.insecure_channel(self._target)
-        self._server = grpc.aio.server()
-        for path in tuple(self.left):
-            package, method = path.strip("/").split("/")
-            entry = grpc.stream_stream_rpc_method_handler(self._relay(path))
-            handler = grpc.method_handlers_generic_handler(package, {method: entry})
-            self._server.add_generic_rpc_handlers((handler,))
-        port = self._server.add_insecure_port("127.0.0.1:0")
-        self.address = f"127.0.0.1:{port}"
-        await self._server.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._server.stop(0.1)
-        await self._channel.close()
-
-    def _relay(self, path: str) -> Any:
-        async def relay(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
-            call: Any = self._channel.stream_stream(path)()
-            pump = asyncio.create_task(pumped(requests, call))
-            try:
-                while (data := await call.read()) is not grpc.aio.EOF:
-                    yield self._passed(path, data)
-            except grpc.aio.AioRpcError:
-                return
-            finally:
-                pump.cancel()
-                call.cancel()
-                await asyncio.gather(pump, return_exceptions=True)
-
-        return relay
-
-    def _passed(self, path: str, data: bytes) -> bytes:
+    def answer(self, path: str, data: bytes) -> bytes:
         if path in self.left and (changed := spoilt(path, data)) is not None:
             self.left.remove(path)
             return changed
         return data
-
-
-async def pumped(requests: AsyncIterator[bytes], call: Any) -> None:
-    """What the client says, passed on."""
-    async for request in requests:
-        await call.write(request)
-    await call.done_writing()
