@@ -440,6 +440,11 @@ class Ledger:
         with self._understood():
             return [entry_of(uid, record, self._names) for uid, record in found.items()]
 
+    async def _read(self, part: str, fields: Sequence[str]) -> list[Any]:
+        """Fields of one of our hashes."""
+        command: Any = ("HMGET", self._keys[part], *fields)
+        return await self._exchange(hiredis.pack_command(command))
+
     async def holdings(self, *, accounts: Sequence[str], pods: Sequence[str]) -> Holdings:
         """What the ledger says of these accounts and pods; what cannot be read is left out.
 
@@ -448,21 +453,19 @@ class Ledger:
             LedgerUnavailable: no answer.
         """
         wanted = (("accounts", accounts), ("open", pods), ("bound", pods))
-        pipeline = self._server.pipeline(transaction=False)
-        pipeline.hmget(self._keys["meta"], ["stamp", "seq"])
-        for part, uids in wanted:
-            if uids:
-                pipeline.hmget(self._keys[part], list(uids))
+        found: dict[str, dict[str, Any]] = {part: {} for part, _ in wanted}
         try:
             async with asyncio.timeout(self._timeout_s):
-                replies: Any = await pipeline.execute()
+                position = await self._read("meta", ["stamp", "seq"])
+                with self._understood():
+                    self._check_position(*position)
+                for part, uids in wanted:
+                    if uids:
+                        values = zip(uids, await self._read(part, uids), strict=True)
+                        with self._understood():
+                            found[part] = {uid: value for uid, value in values if value is not None}
         except (RedisError, OSError) as error:
             raise LedgerUnavailable(self._silent(error)) from None
-        found: dict[str, dict[str, Any]] = {part: {} for part, _ in wanted}
-        with self._understood():
-            self._check_position(*replies.pop(0))
-            for (part, uids), values in zip([w for w in wanted if w[1]], replies, strict=True):
-                found[part] = {u: v for u, v in zip(uids, values, strict=True) if v is not None}
         used, entries = {}, {}
         for uid, packed in found["accounts"].items():
             with contextlib.suppress(*MALFORMED):

@@ -37,6 +37,8 @@ decode = msgspec.msgpack.Decoder().decode
 
 MAX_RESOURCES = 1_000
 """Resources of an account that count; the script unpacks four numbers a resource on its stack."""
+HELD_MAX = 4_096
+"""Different holdings remembered."""
 REPLY_FIELDS = 5
 """Of an exception in the reply to a reserve call: unit index, kind, account, detail, pod."""
 RESERVED = str(int(EntryState.RESERVED)).encode()
@@ -51,6 +53,7 @@ class Names:
         self.ids = {name: number for number, name in enumerate(self.names, 1)}
         self.saved = len(self.names)
         """How many of them the ledger holds already."""
+        self._held: dict[tuple[Any, ...], tuple[Lines, tuple[Charge, ...]]] = {}
 
     def id_of(self, name: str) -> int:
         """The number of a name, new if need be."""
@@ -63,6 +66,18 @@ class Names:
     def name_of(self, number: int) -> str:
         """The name of a number; empty for 0."""
         return self.names[number - 1] if number else ""
+
+    def held(self, fields: tuple[Any, ...]) -> tuple[Lines, tuple[Charge, ...]]:
+        """What a pod's record says that it takes of its node and of other accounts; remembered, as
+        most pods take what another takes."""
+        found = self._held.get(fields)
+        if found is None:
+            (_, home), *others = _holdings("", fields)
+            charges = tuple(Charge(account, _named(pairs, self)) for account, pairs in others)
+            if len(self._held) >= HELD_MAX:
+                self._held.clear()
+            found = self._held[fields] = _named(home, self), charges
+        return found
 
     def header(self) -> bytes:
         """The list as JSON for a call; empty when the ledger has it."""
@@ -260,7 +275,7 @@ def pod_fields(packed: bytes) -> list[Any]:
 def entry_of(pod_uid: str, record: Sequence[Any], names: Names) -> LedgerEntry:
     """A reservation from its record's fields."""
     state, node_uid, unit_id, epoch, number, version, binder_epoch = record[:7]
-    home, *others = holdings_of(record)
+    lines, charges = names.held(tuple(record[7:]))
     return LedgerEntry(
         pod_uid=pod_uid,
         node_uid=node_uid,
@@ -269,15 +284,19 @@ def entry_of(pod_uid: str, record: Sequence[Any], names: Names) -> LedgerEntry:
         epoch=binder_epoch,
         resource_version=version,
         state=EntryState(state),
-        lines=_named(home[1], names),
-        charges=tuple(Charge(account, _named(pairs, names)) for account, pairs in others),
+        lines=lines,
+        charges=charges,
     )
 
 
 def holdings_of(record: Sequence[Any]) -> list[tuple[str, list[int]]]:
     """(account, numbers and amounts in turn), its node's first, from a pod's record's fields."""
-    found: list[tuple[str, list[int]]] = [(record[1], [])]
-    for value in record[7:]:
+    return _holdings(record[1], record[7:])
+
+
+def _holdings(node_uid: str, fields: Sequence[Any]) -> list[tuple[str, list[int]]]:
+    found: list[tuple[str, list[int]]] = [(node_uid, [])]
+    for value in fields:
         if isinstance(value, str):
             found.append((value, []))
         else:
