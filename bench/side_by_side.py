@@ -30,6 +30,7 @@ import uvloop
 from bench.bind_watch import BindWatch
 from bench.contenders import CONTENDERS, InvalidRun, Running
 from bench.machine import BUSY, CpuMeter, Disturbance, conditions
+from stretto.cli.run import shards_for
 from stretto.cli.supervisor import process_cpu_s
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
@@ -269,7 +270,7 @@ async def measure(
     """Print a table for each number of nodes; 1 if a run was invalid."""
     print(
         f"{conditions()}\nburst of {pods:,} pods of {shapes} shapes that exist before the "
-        f"scheduler starts; {shards} shards; etcd without fsync; fresh control plane each"
+        f"scheduler starts; shards: {shards}; etcd without fsync; fresh control plane each"
     )
     broken = False
     for nodes in sizes:
@@ -299,7 +300,7 @@ def run(args: list[str]) -> int:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1_000, 5_000])
     parser.add_argument("--pods", type=int, default=4_000)
     parser.add_argument("--shapes", type=int, default=20)
-    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--shards", type=int, default=shards_for(len(os.sched_getaffinity(0))))
     parser.add_argument("--only", choices=list(CONTENDERS), action="append", default=[])
     options = parser.parse_args(args)
     programs = binaries.find()

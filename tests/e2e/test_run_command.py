@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(90)]
 
 READY_LINE = re.compile(
     r"stretto: ready after (\d+\.\d) s; "
-    r"scheduling pods with schedulerName stretto on 2 shards\.\n"
+    r"scheduling pods with schedulerName stretto on (?:1 shard|2 shards)\.\n"
 )
 GONE_S = 10
 

@@ -39,7 +39,7 @@ async def test_every_part_is_killed_in_turn_under_load(api: Api, tmp_path: Path)
         return await api.bound() == created
 
     async with (
-        running(tmp_path, "run", "--kubeconfig", kubeconfig) as process,
+        running(tmp_path, "run", "--kubeconfig", kubeconfig, "--shards=2") as process,
         Oracle(api, cpu=4000, pods=110) as oracle,
     ):
         await ready_line(process)
