@@ -2,7 +2,8 @@
 
 All roles as processes; the simulator stands for the API server. The first table is of
 :mod:`bench.beside`. The second table creates gangs at once and waits until all their members are
-bound. The last line is about memory: a hundred thousand pods that fit nowhere.
+bound. The last lines are about memory: a hundred thousand pods that fit nowhere, and as many
+members of Jobs that wait before they have pods (:mod:`bench.queued_jobs`).
 """
 
 from __future__ import annotations
@@ -225,6 +226,10 @@ async def measure(options: Any) -> int:
     await gangs(options)
     if options.pending:
         await pending(options)
+    if options.queued:
+        from bench.queued_jobs import queued_jobs  # the same
+
+        await queued_jobs(options)
     return 0
 
 
@@ -242,6 +247,8 @@ def run(args: list[str]) -> int:
     parser.add_argument("--small-gangs", type=int, default=1_000, help="of 8")
     parser.add_argument("--large-gangs", type=int, default=10, help="of 512")
     parser.add_argument("--pending", type=int, default=100_000, help="pods that fit nowhere")
+    parser.add_argument("--queued", type=int, default=100_000, help="members of suspended Jobs")
+    parser.add_argument("--jobs", type=int, default=100, help="Jobs that they are members of")
     return uvloop.run(measure(parser.parse_args(args)))
 
 

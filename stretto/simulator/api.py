@@ -7,7 +7,7 @@ What is special about pods is in :mod:`stretto.simulator.pods`; HTTP is in
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stretto.simulator.answers import (
@@ -50,6 +50,7 @@ DISCOVERED = {
     "/apis/scheduling.k8s.io/v1beta1": ("podgroups",),
 }  # fmt: skip
 """Optional APIs that are served, by the path that lists their resources."""
+DEFINITIONS = kind_of("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _STATUS_KEPT = frozenset({"jobs", "nodes", "podgroups", "pods"})
 """Kinds whose status changes through their status subresource only."""
@@ -90,7 +91,8 @@ class ApiServer:
             return refusal.answer
 
     def _handle(self, request: Request) -> Answer:
-        if not request.path.startswith(("/api/", "/apis/")) or request.path in DISCOVERED:
+        of_group = request.path.startswith("/apis/") and request.path.count("/") == 3
+        if of_group or not request.path.startswith(("/api/", "/apis/")):
             return self._about(request)
         route = route_of(request.path)
         if route.kind.resource == "pods" and route.subresource not in ("", "status"):
@@ -106,10 +108,18 @@ class ApiServer:
             return Answer(200, encode(VERSION))
         if request.path in ("/healthz", "/livez", "/readyz"):
             return Answer(200, b"ok")
-        if request.path in DISCOVERED:
-            found = [{"name": name} for name in DISCOVERED[request.path]]
-            return Answer(200, encode({"kind": "APIResourceList", "resources": found}))
+        if found := [*DISCOVERED.get(request.path, ()), *self._defined(request.path)]:
+            resources = [{"name": name} for name in found]
+            return Answer(200, encode({"kind": "APIResourceList", "resources": resources}))
         raise no_such_path()
+
+    def _defined(self, path: str) -> Iterator[str]:
+        """Resources of a group's version that a CustomResourceDefinition names."""
+        for record in self.store(DEFINITIONS):
+            spec = record.body()["spec"]
+            for version in spec["versions"]:
+                if path == f"/apis/{spec['group']}/{version['name']}":
+                    yield spec["names"]["plural"]
 
     def _on_collection(self, request: Request, route: Route) -> Answer:
         if request.method == "GET":

@@ -111,9 +111,9 @@ async def test_the_second_job_is_resumed_when_the_first_has_ended_and_has_no_pod
         await runs(cluster, "first", 4)
         await cluster.call("POST", JOBS, job("second", "a", members=4))
         await waits(cluster, "second", "queue a is at its limit of cpu")
-        status = await says(cluster, "a", waiting=4)
-        assert status["why"] == "waiting for quota: queue a is at its limit of cpu"
-        assert (status["used"]["cpu"], status.get("promised", {})) == ("4", {})
+        why = "waiting for quota: queue a is at its limit of cpu"
+        used = {"cpu": "4", "memory": str(4 * 64 << 20), "pods": "4"}
+        await says(cluster, "a", waiting=4, why=why, used=used, promised={})
         assert await pods_of(cluster, "second") == []
         # The dispatcher that comes next knows all that from the API.
         await stack.kill("dispatcher")
