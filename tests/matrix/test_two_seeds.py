@@ -12,7 +12,7 @@ from tests.matrix.play import play
 from tests.matrix.row import Played, Result
 
 assert tests.matrix.rows.__doc__
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 EACH_PUSH = (1, 4, 5, 13, 14, 15, 16, 21, 23, 25, 33, 35)
 TRIES = 3
