@@ -43,13 +43,6 @@ class QuantityError(OperatorError, ValueError):
 
 @functools.lru_cache(maxsize=4096)
 def _nano_of_text(text: str) -> int:
-    if text.isascii():  # as most are written: 2, 500m, 64Mi
-        if text.isdigit():
-            return int(text) * NANO_PER_UNIT
-        if text[-2:] in _BINARY and text[:-2].isdigit():
-            return int(text[:-2]) * NANO_PER_UNIT << _BINARY[text[-2:]]
-        if text[-1:] == "m" and text[:-1].isdigit():
-            return int(text[:-1]) * NANO_PER_MILLI
     match = _GRAMMAR.fullmatch(text)
     if match is None:
         raise QuantityError(
@@ -85,6 +78,13 @@ def nano_value(quantity: Quantity) -> int:
         raise QuantityError(
             f"a quantity of {len(text)} characters ({text[:12]!r}…); at most {MAX_TEXT} are read"
         )
+    if text.isascii():  # as most are written: 2, 500m, 64Mi; not worth to be remembered
+        if text[-1:] == "m" and text[:-1].isdigit():
+            return int(text[:-1]) * NANO_PER_MILLI
+        if (bits := _BINARY.get(text[-2:])) is not None and text[:-2].isdigit():
+            return int(text[:-2]) * NANO_PER_UNIT << bits
+        if text.isdigit():
+            return int(text) * NANO_PER_UNIT
     return _nano_of_text(text)
 
 
