@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 PORTS = (10_240, 32_768)
 """Linux gives outgoing connections ports from 32768 on."""
+LOOK_S = 0.05
+LOOK_MAX_S = 0.2
+"""Between looks whether a role is ready: seldomer the longer it takes, as each look costs both a
+connection, at a time when they have enough to do."""
 HEARD_S = 2.0
 """From the death of a role until we know."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -207,13 +211,15 @@ class Supervisor:
         """
         deadline = time.monotonic() + timeout_s
         for role in [self.roles[name] for name in names or tuple(self.roles)]:
+            pause_s = LOOK_S
             while role.ready_url and not await answers(role.ready_url):
                 if self.failed.done():
                     raise self.failed.result()
                 if time.monotonic() > deadline:
                     where = f"; see {role.log}" if role.log else ""
                     raise RoleError(f"{role.name} is not ready after {timeout_s:.0f} s{where}")
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, LOOK_MAX_S)
             role.was_ready = True
 
     def kill(self, name: str) -> None:

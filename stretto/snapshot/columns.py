@@ -35,7 +35,7 @@ from stretto.snapshot.kins import KinTable
 from stretto.snapshot.labels import LabelColumn, LabelTable
 from stretto.snapshot.nominations import NOMINATION, Nominations, decode_nomination
 from stretto.snapshot.objects import ObjectReading, ObjectTable
-from stretto.snapshot.pod_records import PodRecord, PodRecords
+from stretto.snapshot.pod_records import PodRecords
 from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
 from stretto.snapshot.ports import PortTable
 from stretto.snapshot.quota_rows import tell_quota
@@ -289,37 +289,33 @@ class Snapshot(ObjectReading):
 
     def _apply_pods(self, delta: Delta) -> None:
         counts, uids = delta.pod_count, delta.pod_uid
-        for i, sign in enumerate(delta.pod_sign):
+        row_of, usage_of, kept = self._row_of_id.get, self._shapes.usage, self._pods.shift
+        changes = zip(delta.pod_sign, delta.pod_shape, delta.pod_node, strict=True)
+        for i, (sign, shape_id, node_id) in enumerate(changes):
             count = counts[i] if counts else 1
-            shape_id = delta.pod_shape[i]
-            row = self._row_of_id.get(delta.pod_node[i])
+            row = row_of(node_id)
             if row is None:
                 if sign <= 0:
                     continue  # its node left first and took it along
-                raise SnapshotError(f"a pod names node {delta.pod_node[i]}, which is not there")
-            usage = self._shapes.usage(shape_id)
+                raise SnapshotError(f"a pod names node {node_id}, which is not there")
+            usage = usage_of(shape_id)
             if usage is None:
                 raise SnapshotError(f"a pod names shape {shape_id}, which is not defined")
-            if not self._pods.shift(row, shape_id, sign * count):
+            if not kept(row, shape_id, sign * count):
                 raise SnapshotError(
                     f"{count} pods of shape {shape_id} leave node {self.name[row]}, which has fewer"
                 )
-            if uids and uids[i]:
-                self._record(delta, i, row)
+            if uids and (uid := uids[i]):
+                if sign < 0:
+                    self.records.drop(row, uid)
+                else:
+                    start_s = delta.pod_start[i] if delta.pod_start else 0
+                    flags = delta.pod_flags[i] if delta.pod_flags else 0
+                    self.records.put(row, uid, shape_id=shape_id, start_s=start_s, flags=flags)
             if sign:
                 self._shift(usage, row, sign * count)
             else:
                 self.record_changes.note(row)
-
-    def _record(self, delta: Delta, i: int, row: int) -> None:
-        """Keep (or drop) the record of the i-th pod of a delta."""
-        uid = delta.pod_uid[i]
-        if delta.pod_sign[i] < 0:
-            self.records.drop(row, uid)
-            return
-        start_s = delta.pod_start[i] if delta.pod_start else 0
-        flags = delta.pod_flags[i] if delta.pod_flags else 0
-        self.records.put(row, PodRecord(uid, delta.pod_shape[i], start_s, flags))
 
     def _shift(self, usage: Usage, row: int, count: int) -> None:
         for column, amount in usage.lines:

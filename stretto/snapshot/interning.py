@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from stretto.snapshot.delta import NodeRow
-
-Part = TypeVar("Part")
 
 
 class Interner:
@@ -22,15 +21,14 @@ class Interner:
         nodes."""
         if len(self._known) > 16 * nodes + 4096:
             self._known.clear()
-        one = self._one
+        known: Callable[[Any, Any], Any] = self._known.setdefault  # a call each is most of the cost
+        taints, amounts, features = node.taints, node.allocatable, node.declared_features
+        images = tuple([known(image, image) for image in node.images])
         return msgspec.structs.replace(
             node,
-            labels=tuple(one(pair) for pair in node.labels),
-            taints=one(node.taints),
-            allocatable=one(node.allocatable),
-            images=one(tuple(one(image) for image in node.images)) if node.images else (),
-            declared_features=one(node.declared_features),
+            labels=tuple([known(pair, pair) for pair in node.labels]),
+            taints=known(taints, taints),
+            allocatable=known(amounts, amounts),
+            images=known(images, images),
+            declared_features=known(features, features),
         )
-
-    def _one(self, value: Part) -> Part:
-        return self._known.setdefault(value, value)  # type: ignore[return-value]

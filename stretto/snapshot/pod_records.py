@@ -48,11 +48,14 @@ class PodRecords:
         self._odd: dict[bytes, str] = {}
         """Uids that are no UUIDs, by their digest."""
 
-    def put(self, row: int, record: PodRecord) -> None:
+    def put(self, row: int, uid: str, *, shape_id: int, start_s: int, flags: int) -> None:
         """Add a pod to a row, or change its record there."""
-        key = self._key(record.uid)
-        packed = _RECORD.pack(key, record.shape_id, record.start_s, record.flags)
-        records = self._rows.setdefault(row, bytearray())
+        key = self._key(uid)
+        packed = _RECORD.pack(key, shape_id, start_s, flags)
+        records = self._rows.get(row)
+        if records is None:
+            self._rows[row] = bytearray(packed)
+            return
         at = _find(records, key)
         if at < 0:
             records += packed

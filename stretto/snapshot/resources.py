@@ -125,11 +125,15 @@ class ResourceTable:
 
     def set_allocatable(self, row: int, amounts: tuple[tuple[str, int], ...]) -> None:
         """Replace what a node offers; resources it no longer names become 0."""
-        for column in self.columns.values():
+        columns = self.columns
+        for column in columns.values():
             column.alloc_cells[row] = 0
         for name, amount in amounts:
             if amount:
-                self.dense(name).alloc_cells[row] = amount
+                found = columns.get(name)
+                if found is None or not found.dense:
+                    found = self.dense(name)
+                found.alloc_cells[row] = amount
 
     def clear(self, row: int) -> None:
         """Forget a row."""

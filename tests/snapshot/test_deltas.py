@@ -246,7 +246,7 @@ def test_a_pod_has_a_record_of_its_uid_start_and_flags_while_it_is_on_its_node(u
 def test_records_of_many_pods_stay_small():
     records = PodRecords()
     for n in range(30_000):
-        records.put(n % 1_000, PodRecord(str(uuid.UUID(int=n)), n, n, 0))
+        records.put(n % 1_000, str(uuid.UUID(int=n)), shape_id=n, start_s=n, flags=0)
     used = sum(map(sys.getsizeof, records._rows.values()))
     assert used < 40 * 30_000
     rows, columns = records.columns([3, 999])
