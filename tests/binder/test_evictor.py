@@ -31,12 +31,15 @@ class Answers:
         self.asked: list[str] = []
         self.bodies: list[object] = []
         """Of the nomination and of deletions."""
+        self.patched: list[tuple[str, object]] = []
+        """(path, status) of the other patches."""
 
     async def patch_pod_status(self, namespace: str, name: str, body: object) -> Response:
         self.bodies.append(body)
         return Response(200, json.dumps({"metadata": {"resourceVersion": "99"}}).encode())
 
-    async def patch(self, path: str, body: object) -> Response:
+    async def patch(self, path: str, body: dict[str, object]) -> Response:
+        self.patched.append((path, body["status"]))
         return OK
 
     async def get_pod(self, namespace: str, name: str) -> Response:
@@ -107,6 +110,24 @@ async def test_what_is_written_names_version_and_uid(world: Preempting) -> None:
         },
         {"preconditions": {"uid": uid}},
     ]
+
+
+async def test_nominees_of_less_priority_on_the_node_lose_their_nomination(
+    world: Preempting,
+) -> None:
+    """They may no longer fit; those of other nodes keep theirs."""
+    world.node("n2", cpu=2000)
+    for name, node, priority in (("lower", "n1", 5), ("else", "n2", 5)):
+        world.machine.preemptions.nominee_seen(
+            name, name=("default", name), version=5, node=node, shape=pod(1, priority=priority)
+        )
+    world.round()
+    world.runs("there", pod(2000, priority=99), "n2")
+    claim, uid = claimed(world)
+    client = Answers(OK, read=read(uid))
+    await carry_out(world, claim, client)
+    cleared = [path for path, status in client.patched if status == {"nominatedNodeName": None}]
+    assert cleared == ["/api/v1/namespaces/default/pods/lower/status"]
 
 
 async def test_a_conflict_about_the_same_pod_means_nothing(world: Preempting) -> None:

@@ -142,6 +142,35 @@ def test_the_backoff_of_a_shape_doubles_up_to_ten_seconds() -> None:
         assert brain.units() == ["a"]
 
 
+def test_errors_back_off_apart_from_what_fits_nowhere() -> None:
+    """Errors are counted for the pod (1 s, 2 s … 10 s), what fits nowhere for its shape."""
+    brain = Brain()
+    brain.pod("a")
+    brain.shard(credits_=100)
+    brain.dispatch()
+    for number in range(4):
+        brain.unplaceable("a", at=2 * number + 2)
+        brain.event(at=2 * number + 3)
+        brain.wait(10)
+        assert brain.units() == ["a"]
+    for delay in (1, 2, 4, 8, 10, 10):
+        brain.unplaceable("a", at=50, error=True)
+        brain.wait(delay - 0.01)
+        assert brain.units() == [], "its own errors count, not the four failures of its shape"
+        brain.wait(0.02)
+        assert brain.units() == ["a"]
+
+
+def test_errors_are_not_popped_from_backoff_when_idle() -> None:
+    brain = Brain(pop_from_backoff=True)
+    brain.pod("a")
+    brain.shard()
+    brain.dispatch()
+    brain.unplaceable("a", at=5, error=True)
+    assert brain.units() == []
+    assert ("active", "PopFromBackoffQ") not in brain.machine.statistics.incoming
+
+
 def test_a_bind_forgives_the_failures_of_a_shape() -> None:
     brain = Brain()
     brain.pods(2)
