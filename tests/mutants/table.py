@@ -331,7 +331,7 @@ MUTANTS = (
     ),
     Mutant(
         "take a lost ledger for one that has drifted", "stretto/ledger/client.py",
-        "self._check_position(*replies.pop(0))", "replies.pop(0)",
+        "self._check_position(*position)", "_ = position",
         ("tests/ledger/test_losses.py", "tests/binder/test_audit.py"),
     ),
     # ----------------------------------------------------------------------------------- stakes
