@@ -216,6 +216,8 @@ class Machine:
     def _use_quota(self) -> None:
         gate = self.quota if self.quota.on else None
         if gate is not self.queue.gate or (gate is not None and gate.changed_tree()):
+            if gate is not None and self.queue.gate is None:
+                gate.count_out(r for r in self.pods.records.values() if r.place in OUT)
             self.queue.use_gate(gate)
             self.pods.came_back = None if gate is None else gate.released
 

@@ -126,6 +126,16 @@ class QuotaGate:
             self.promises.back(record.uid)
         self.refusals += 1
 
+    def count_out(self, records: Iterable[PodRecord]) -> None:
+        """These were sent when there were no queues, or none were known yet."""
+        for record in records:
+            shape = record.shape.shape
+            if shape is not None and record.uid not in self._flying:
+                self.promises.out(record.uid)
+                self.view.suppose(shape, 1)
+                self._units[record.uid] = [record.uid]
+                self._flying[record.uid] = shape
+
     def lets_ahead(self, line: ShapeRecord, refused: PodRecord, *, most: int) -> bool:
         """Whether pods go before one for which there is no room, because they were promised some;
         they stand at the head of the line then."""

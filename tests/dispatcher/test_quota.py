@@ -184,6 +184,22 @@ def test_a_queue_that_is_not_there_is_named_and_one_that_comes_lets_the_pod_go()
     brain.outcome("p", OutcomeKind.BOUND, node="n1")
 
 
+def test_what_was_sent_before_there_were_queues_counts_as_in_flight() -> None:
+    cluster = Cluster()
+    cluster.step(ObjectRow(API_SERVED, QUOTA_API, removed=True))
+    brain = cluster.brain
+    brain.shard()
+    brain.pods(2, shape(queue="a"))
+    assert brain.units() == ["p0", "p1"]
+    row = ObjectRow(QUEUE, "a", payload=encode_quota(QueueRow(limit=limit(300))))
+    cluster.step(ObjectRow(API_SERVED, QUOTA_API), row)
+    brain.pods(2, shape(queue="a"), prefix="later")
+    assert brain.units() == ["later0"]
+    brain.unplaceable("p0", "p1", at=cluster.sequence)
+    brain.dispatch()
+    assert brain.machine.quota.view.room(shape(queue="a"), 9) == 2
+
+
 def test_without_the_definition_there_is_no_gate() -> None:
     brain = Brain()
     brain.shard()

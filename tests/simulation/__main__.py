@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from tests.simulation.brief import EVENTS, FAULTS, Brief
 from tests.simulation.cluster import SHORT, Simulation, Violation
 from tests.simulation.gangs import HALF_JOBS, GangRaces
+from tests.simulation.jobs import JobsRun
 from tests.simulation.preempting_gangs import PreemptingGangs
 from tests.simulation.quota import QuotaRun
 from tests.simulation.starving import BIG_GANG, BIG_POD, Starving
@@ -35,6 +36,7 @@ SCENARIOS: dict[str, Callable[[int], Simulation]] = {
     "gangs": GangRaces,
     "preempting-gangs": PreemptingGangs,
     "quota": QuotaRun,
+    "jobs": JobsRun,
     "half-jobs": lambda seed: GangRaces(seed, HALF_JOBS),
     "starving-pod": lambda seed: Starving(seed, BIG_POD),
     "starving-gang": lambda seed: Starving(seed, BIG_GANG),

@@ -14,6 +14,7 @@ from tests.simulation.apart import Apart
 from tests.simulation.brief import EVENTS, FAULTS, Brief
 from tests.simulation.cluster import PODS, SHORT, Judge, Settings, Simulation, Violation
 from tests.simulation.gangs import FOUR_GANGS, HALF_JOBS, GangRaces
+from tests.simulation.jobs import COUNT, JobsRun
 from tests.simulation.preempting_gangs import PreemptingGangs
 from tests.simulation.quota import LIMIT, QuotaRun
 
@@ -163,3 +164,11 @@ def test_two_pods_of_a_set_on_one_host_are_noticed() -> None:
     with pytest.raises(Violation, match="p0 and p3 of set-0 are both on n0"):
         run.kube.call("POST", f"{PODS}/p3/binding", {**bind, "metadata": {"name": "p3"}})
     run.world.loop.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_suspended_job_is_admitted_once_there_is_room_whatever_fails(seed: int) -> None:
+    run = JobsRun(seed)
+    run.run()
+    assert run.resumed >= COUNT
+    assert run.peak <= LIMIT
