@@ -10,6 +10,7 @@ from tests.e2e.test_hostile_pods import PLACED, TOLD
 from tests.matrix.cluster import NODE_PODS, NODES
 from tests.matrix.field import Field, until
 from tests.matrix.http_link import Act
+from tests.matrix.load import MOST
 from tests.matrix.row import row
 
 NODE = "/api/v1/nodes"
@@ -139,12 +140,16 @@ async def pods_change(field: Field) -> None:
     await field.load.finish()
 
 
+RIVALS = NODES * NODE_PODS - MOST
+"""Pods of another scheduler, which sit on no more than the slots that the load leaves free."""
+
+
 @row(35, "Rival scheduler binding at 100/s on the same nodes", "I1c; collisions counted; no crash")
 async def rival(field: Field) -> None:
     await field.load.start()
     field.load.fault_begins()
-    for number in range(60):
-        name = f"rival-{field.load.began:.0f}-{number}"
+    names = [f"rival-{field.load.began:.0f}-{number}" for number in range(RIVALS)]
+    for name in names:
         pod = pod_manifest(name, cpu="100m")
         pod["spec"]["schedulerName"] = "rival"
         await field.cluster.insist("POST", PODS, pod)
@@ -155,8 +160,7 @@ async def rival(field: Field) -> None:
         field.saw("bind by the rival")
         await asyncio.sleep(0.01)
     await field.load.finish()
-    for number in range(60):
-        name = f"rival-{field.load.began:.0f}-{number}"
+    for name in names:
         await field.cluster.insist("DELETE", f"{PODS}/{name}", AT_ONCE)
     starts = {name: role.starts for name, role in field.stack.supervisor.roles.items()}
     await asyncio.sleep(0.5)
