@@ -95,7 +95,6 @@ async def run(
         ready=lambda: streams.ready,
         stories=stories,
     )
-    logger.info("shard %s serves telemetry on port %d", settings.shard_name, telemetry.port)
     try:
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(streams.run())

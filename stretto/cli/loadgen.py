@@ -77,10 +77,13 @@ def summary(result: LoadResult) -> str:
     lines = [
         f"created {result.counts.created}, bound {result.counts.bound}, "
         f"unfinished {result.unfinished}, failed to create {result.counts.create_failed}",
-        f"{result.pods_per_s:.0f} binds/s from the first to the last; created→bound "
-        f"p50 {times.p50:.1f} ms, p90 {times.p90:.1f} ms, p99 {times.p99:.1f} ms "
-        f"of {times.count} pods",
     ]
+    if times.count:
+        lines.append(
+            f"{result.pods_per_s:.0f} binds/s from the first to the last; created→bound "
+            f"p50 {times.p50:.1f} ms, p90 {times.p90:.1f} ms, p99 {times.p99:.1f} ms "
+            f"of {times.count} pods"
+        )
     lines += [f"  {count} pods wait: {reason}" for reason, count in result.reasons.items()]
     return "\n".join(lines)
 

@@ -302,7 +302,7 @@ class Dialer:
                 raise PeerGone(f"{service.name} at {address}: ended before its greeting")
             leader = service.not_leader(greeting)
             if leader is not None:
-                raise NotLeader(leader)
+                raise NotLeader(leader, peer=address)
         except TimeoutError:
             await channel.close()
             raise PeerGone(

@@ -16,8 +16,11 @@ class PeerGone(RpcError):  # noqa: N818  a result in normal life, not an error
 class NotLeader(RpcError):  # noqa: N818
     """The peer is a standby."""
 
-    def __init__(self, leader: str) -> None:
-        super().__init__(f"not the leader; it is {leader or 'unknown'}")
+    def __init__(self, leader: str, *, peer: str = "") -> None:
+        """``peer``: the address of who said so; the Lease may name it still from its last life."""
+        named = bool(leader) and leader == peer
+        text = ", though the Lease names it" if named else f"; it is {leader or 'unknown'}"
+        super().__init__(f"not the leader{text}")
         self.leader = leader
 
 

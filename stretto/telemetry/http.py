@@ -11,6 +11,7 @@ told to this host only (``kubectl port-forward`` counts as this host).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import json
 import logging
@@ -35,8 +36,10 @@ logger = logging.getLogger(__name__)
 WEDGED_S = 5.0
 """A loop that takes longer to do anything at all is not alive."""
 REQUEST_TIMEOUT_S = 10.0
+SHED_S = 5.0
+"""A connection that was told to go is gone long before."""
 MAX_CONNECTIONS = 16
-"""Answered at once; more wait in the kernel's queue."""
+"""Answered at once; for one more, the one that has asked nothing for the longest time is closed."""
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -76,6 +79,10 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         self.address_family = family
         self._guard = guard
         self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._silent: dict[int, socket.socket] = {}
+        """Connections that have not asked anything yet, the oldest first; by the identity of the
+        accepted socket, also when TLS has put another in its place."""
+        self._of_thread = threading.local()
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
@@ -84,23 +91,51 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(timeout=1.0):
+        room = self._room.acquire(blocking=False)
+        if not room:
+            self._shed()
+            room = self._room.acquire(timeout=SHED_S)
+        if room:
+            self._silent[id(request)] = request
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
+    def _shed(self) -> None:
+        """Make room: the connection that has been silent for the longest time goes, so that a few
+        of those cannot keep a health check out."""
+        for key in list(self._silent):
+            silent = self._silent.pop(key, None)
+            if silent is not None:
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(silent, socket.SHUT_RDWR)
+                return
+
+    def asked(self) -> None:
+        """The connection of this thread has sent its request."""
+        self._silent.pop(self._of_thread.key, None)
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        key = self._of_thread.key = id(request)
+        accepted = request  # kept, so that its identity is nobody else's
         try:
             if self._guard is not None:
                 request.settimeout(REQUEST_TIMEOUT_S)
                 try:
-                    request = self._guard.context().wrap_socket(request, server_side=True)
+                    request = self._guard.context().wrap_socket(
+                        request, server_side=True, do_handshake_on_connect=False
+                    )
+                    if key in self._silent:
+                        self._silent[key] = request
+                    request.do_handshake()
                 except OSError:
                     self.handle_error(request, client_address)
                     self.shutdown_request(request)
                     return
             super().process_request_thread(request, client_address)
         finally:
+            self.asked()
+            del accepted
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -159,6 +194,11 @@ class TelemetryServer:
             target=self._server.serve_forever, args=(0.1,), name="telemetry", daemon=True
         )
         self._thread.start()
+        logger.info("metrics and health are served on port %d", self.port)
+
+    def asked(self) -> None:
+        """The connection of this thread is to be answered."""
+        self._server.asked()
 
     def close(self) -> None:
         """Stop listening."""
@@ -230,6 +270,7 @@ class TelemetryServer:
             sys_version = ""
 
             def do_GET(self) -> None:
+                telemetry.asked()
                 names: frozenset[str] = frozenset()
                 if isinstance(self.connection, ssl.SSLSocket):
                     names = names_in(self.connection.getpeercert())

@@ -16,14 +16,14 @@ from stretto.config.addresses import AddressError
 from stretto.config.common import ConfigError
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.guard import TelemetryError
-from stretto.telemetry.http import TelemetryServer
+from stretto.telemetry.http import MAX_CONNECTIONS, TelemetryServer
 from stretto.telemetry.logs import JsonFormatter, TextFormatter, setup_logging
 from stretto.telemetry.story import StoryLog
 
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -109,6 +109,25 @@ def test_many_silent_clients_do_not_stop_the_answers() -> None:
     finally:
         for connection in silent:
             connection.close()
+        server.close()
+
+
+def test_silent_clients_cannot_keep_a_health_check_out() -> None:
+    """The one that has been silent for the longest time goes."""
+    server = TelemetryServer("127.0.0.1:0", registry=BinderMetrics().registry)
+    silent = []
+    try:
+        for _ in range(MAX_CONNECTIONS):
+            silent.append(socket.create_connection(("127.0.0.1", server.port)))
+            silent[-1].sendall(b"GET /livez HTTP/1.1\r\n")
+        for closed in range(3):
+            assert get(server.port, "/livez") == (200, "ok\n")
+            silent[closed].settimeout(60)
+            assert silent[closed].recv(1) == b""
+            silent.append(socket.create_connection(("127.0.0.1", server.port)))
+    finally:
+        for each in silent:
+            each.close()
         server.close()
 
 
