@@ -102,6 +102,7 @@ class End(msgspec.Struct):
 
 
 NOTHING = Action(ActionKind.NOTHING)
+POST = Action(ActionKind.POST)
 
 
 class Binding:
@@ -163,7 +164,7 @@ class Binding:
         if self.stage is not Stage.RESERVED:
             return NOTHING
         self.stage = Stage.SENT
-        return Action(ActionKind.POST)
+        return POST
 
     def _retry_delay(self) -> float:
         delay = self.retry_s
@@ -258,7 +259,7 @@ class Binding:
         self.rebases += 1
         self.resource_version = resource_version
         self.stage = Stage.SENT
-        return Action(ActionKind.POST)
+        return POST
 
     def fenced(self, resource_version: int) -> Action:
         """The fencing patch succeeded while the pod was unbound: no bind of ours can land."""

@@ -261,7 +261,9 @@ class Committer:
     def _reserve_in_memory(self, incoming: Incoming, batch: Batch) -> Verdict | None:
         """Members of a gang leave no room for each other's nominations."""
         members = incoming.proposal.unit.members
-        with self.cluster.snapshot.nominations.lifted(m.uid for m in members[1:] and members):
+        if len(members) == 1:
+            return self._reserve(incoming, batch)
+        with self.cluster.snapshot.nominations.lifted(m.uid for m in members):
             return self._reserve(incoming, batch)
 
     def _reserve(self, incoming: Incoming, batch: Batch) -> Verdict | None:

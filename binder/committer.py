@@ -27,6 +27,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -302,9 +303,10 @@ class CommitLoop:
         """Publish, then verdicts, then binds: in this order."""
         self.publish()
         streams: dict[int, list[Verdict]] = {}
+        for kind, count in Counter(verdict.kind for _, verdict in settled.verdicts).items():
+            self._verdicts[kind].inc(count)
         for stream, verdict in settled.verdicts:
             streams.setdefault(stream, []).append(verdict)
-            self._verdicts[verdict.kind].inc()
             if verdict.kind is VerdictKind.CONFLICT:
                 self._conflicts[verdict.cause].inc()
             if verdict.kind not in (VerdictKind.COMMITTED, VerdictKind.NOMINATED):
