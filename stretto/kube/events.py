@@ -37,7 +37,7 @@ TRIES = 5
 """Sends of one event before it is dropped."""
 ROW_MAX = 16
 """Events on their way on one connection, one behind the other."""
-ROW_S = 0.1
+ROW_S = 0.5
 """A row that takes longer is too long: the events in it wait for each other, and other workers
 could write them. Twice as long a row is tried after one that took half of it."""
 RESTS = 3
