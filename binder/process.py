@@ -83,7 +83,7 @@ class BinderProcess:
         self._client = client
         self._ledger = ledger
         self._metrics = BinderMetrics(api=client.usage.snapshot)
-        self._stories = StoryLog()
+        self._stories = StoryLog(clock=time.monotonic)
         self._leadership = Leadership(client, settings)
         self._rpc = RpcServer(settings.listen, security=Security.of(settings))
         self._configuration = configuration

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 import uuid
 
 from scheduler_shard.extending import Extending
@@ -82,7 +83,7 @@ async def run(
     Raises:
         OperatorError: an address, a certificate or a port that cannot be used.
     """
-    stories = StoryLog(settings.stories) if settings.stories else None
+    stories = StoryLog(settings.stories, clock=time.monotonic) if settings.stories else None
     configuration = configuration_of_role(settings, names=settings.scheduler_name)
     shard = make_shard(settings, stories=stories, configuration=configuration)
     metrics = ShardMetrics()

@@ -53,6 +53,7 @@ class Answer(NamedTuple):
 
 NOT_FOUND = Answer(404, TEXT, b"not found\n")
 OK = Answer(200, TEXT, b"ok\n")
+WHICH = Answer(400, TEXT, b"say which: ?unit=UID, the uid of a pod or of a gang's first pod\n")
 NOT_OK = Answer(503, TEXT, b"not ok\n")
 FORBIDDEN = Answer(403, TEXT, b"ask from the host of this process\n")
 REFUSALS = {
@@ -247,7 +248,9 @@ class TelemetryServer:
         if parts.path.startswith("/debug/"):
             if not ipaddress.ip_address(peer.partition("%")[0]).is_loopback:
                 return FORBIDDEN
-            return self._debug(parts.path, parse_qs(parts.query).get("unit", [""])[0])
+            asked = parse_qs(parts.query)
+            unit = (asked.get("unit") or asked.get("pod") or [""])[0]
+            return self._debug(parts.path, unit) if unit else WHICH
         return NOT_FOUND
 
     def _debug(self, path: str, unit: str) -> Answer:

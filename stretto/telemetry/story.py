@@ -8,6 +8,7 @@ no other thread can interrupt.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 MAX_TEXT = 1_000
@@ -26,13 +27,17 @@ class StoryLine(NamedTuple):
 
 
 class StoryLog:
-    """A ring of the last lines of all units; capacity 0 keeps none."""
+    """A ring of the last lines of all units; capacity 0 keeps none. ``clock``: monotonic seconds of
+    lines whose writer, a brain without a clock, does not say when; none: 0."""
 
-    def __init__(self, capacity: int = 20_000) -> None:
+    def __init__(self, capacity: int = 20_000, *, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock
         self._lines: deque[StoryLine] = deque(maxlen=capacity)
 
-    def note(self, unit_id: str, cause: str, text: str, *, at_s: float = 0.0) -> None:
+    def note(self, unit_id: str, cause: str, text: str, *, at_s: float | None = None) -> None:
         """Remember a line; the oldest gives way."""
+        if at_s is None:
+            at_s = 0.0 if self._clock is None else self._clock()
         self._lines.append(StoryLine(at_s, unit_id, cause, text[:MAX_TEXT]))
 
     def story(self, unit_id: str) -> list[StoryLine]:

@@ -71,6 +71,8 @@ def test_stories_are_told_to_this_host_only() -> None:
     try:
         assert server.answer("/debug/story?unit=u", peer="10.0.0.7").status == 403
         assert server.answer("/debug/story?unit=u", peer="::1").status == 200
+        assert server.answer("/debug/story?pod=u").status == 200
+        assert server.answer("/debug/story?name=u").status == 400
     finally:
         server.close()
 
@@ -132,6 +134,10 @@ def test_silent_clients_cannot_keep_a_health_check_out() -> None:
 
 
 def test_story_keeps_the_latest_lines() -> None:
+    told = StoryLog(clock=lambda: 7.0)
+    told.note("u", "cause", "text")
+    told.note("u", "cause", "text", at_s=3.0)
+    assert [line.at_s for line in told.story("u")] == [7.0, 3.0]
     stories = StoryLog(capacity=3)
     for number in range(5):
         stories.note(f"u{number % 2}", f"c{number}", "x")
