@@ -22,6 +22,9 @@ from tests.reliability.chaos_world import Flow, WatchedCluster, world
 LOOK_S = 10.0
 WARM_UP = 1 / 3
 MIB = 1 << 20
+SHORT_LOG = ["--log-bytes", str(MIB)]
+"""Of what followers may have missed: by default it grows to 64 MiB, which takes hours to fill and
+looks like a leak until then."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -75,7 +78,8 @@ async def run(*, minutes: float, rate: float, real: bool) -> int:
         folder = pathlib.Path(text)
         (folder / "stack").mkdir()
         async with world(folder, real=real) as (kubeconfig, cluster):
-            stack = Stack(folder / "stack", kubeconfig, StackSettings(standbys=True))
+            settings = StackSettings(standbys=True, flags={"binder": SHORT_LOG})
+            stack = Stack(folder / "stack", kubeconfig, settings)
             try:
                 await soaked(stack, cluster, minutes=minutes, rate=rate)
             except (AssertionError, TimeoutError) as error:
