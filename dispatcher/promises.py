@@ -179,7 +179,9 @@ class Promises:
             if not sign or uid not in self._owner:
                 continue
             flags = self._flags(uid)
-            self._set(uid, (flags | PLACED) & ~LEFT if sign > 0 else (flags | LEFT) & ~PLACED)
+            # What loses its reservation is charged nowhere, though its outcome is still to come.
+            now = (flags | PLACED) & ~LEFT if sign > 0 else (flags | LEFT) & ~CHARGED
+            self._set(uid, now)
 
     def followed(self, uids: Iterable[str]) -> set[str]:
         """Those of the pods that some Job has made."""

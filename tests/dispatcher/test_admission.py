@@ -6,6 +6,7 @@ import pytest
 
 from dispatcher.admission import IN_FLIGHT, LOOK_EVERY_S, JobResult
 from stretto.model.jobs import Template
+from stretto.model.unit import Cause, OutcomeKind
 from stretto.quota.rows import QueueRow
 from tests.dispatcher.brain import shape
 from tests.dispatcher.job_field import JobField, limit, members
@@ -52,6 +53,26 @@ def test_a_promise_keeps_others_out_and_becomes_the_charges_of_the_pods() -> Non
     brain.dispatch()
     brain.wait(11)
     assert brain.units() == ["plain1"]
+
+
+def test_a_member_that_loses_its_reservation_is_promised_its_room_again_at_once() -> None:
+    field = JobField(a=QueueRow(limit=limit(100)))
+    field.job("j", "a", 1)
+    field.resumed()
+    field.brain.shard()
+    field.brain.pod("m", members("a"), job="j")
+    assert field.brain.units() == ["m"]
+    field.brain.settle("m")
+    field.step(came={"m": members("a")})
+    assert field.amount("j") == 0
+    field.step(left=("m",))
+    assert field.amount("j") == 1, "its outcome is still to come"
+    field.job("k", "a", 1)
+    assert field.resumed() == []
+    field.brain.outcome("m", OutcomeKind.CONFLICT, cause=Cause.CAPACITY)
+    assert field.amount("j") == 1
+    assert field.brain.units() == ["m"]
+    assert field.amount("j") == 0
 
 
 def place(field: JobField, *uids: str) -> None:
