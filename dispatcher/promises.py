@@ -22,9 +22,11 @@ HERE = 1
 OUT = 2
 """It is with a shard or the Binder, and counted as in flight."""
 PLACED = 4
-"""The Binder's log shows it on a node, or the watch has shown it bound."""
+"""The Binder's log shows it on a node."""
 LEFT = 8
 """The log has shown it leave its node."""
+BOUND = 16
+"""The watch has shown it bound; the log may not yet, and then its room is promised still."""
 CHARGED = OUT | PLACED
 
 
@@ -164,7 +166,7 @@ class Promises:
     def bound(self, uid: str) -> None:
         """The watch says that a pod was bound."""
         if uid in self._owner and not (flags := self._flags(uid)) & LEFT:
-            self._set(uid, flags | PLACED)
+            self._set(uid, flags | BOUND)
 
     def pod_left(self, uid: str) -> None:
         """A pod has left the watch of those without a node."""
@@ -180,7 +182,7 @@ class Promises:
                 continue
             flags = self._flags(uid)
             # What loses its reservation is charged nowhere, though its outcome is still to come.
-            now = (flags | PLACED) & ~LEFT if sign > 0 else (flags | LEFT) & ~CHARGED
+            now = (flags | PLACED) & ~LEFT if sign > 0 else (flags | LEFT) & ~(CHARGED | BOUND)
             self._set(uid, now)
 
     def followed(self, uids: Iterable[str]) -> set[str]:
@@ -202,7 +204,7 @@ class Promises:
         before = pods.flags.get(uid, 0)
         pods.charged += bool(flags & CHARGED) - bool(before & CHARGED)
         known = job in self._promises
-        if flags & HERE or (flags & CHARGED and known):
+        if flags & HERE or (flags & (CHARGED | BOUND) and known):
             pods.flags[uid] = flags
         else:
             pods.charged -= bool(flags & CHARGED)
