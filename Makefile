@@ -60,7 +60,7 @@ matrix: install ## the fault matrix on real processes: make matrix [ROWS="1 4 35
 model: install ## explore the reserve-bind-recover protocol and its broken variants
 	$(BIN)/python -m tests.protocol
 
-reliability: install ## figures of docs/reliability.md: WHAT="late-binds lost-tails rebuild takeover hostile gangs largest-gang chaos soak" [ARGS="--pods 2000 --seed 1"]
+reliability: install ## figures of docs/reliability.md: WHAT="late-binds lost-tails rebuild takeover hostile degraded gangs largest-gang chaos soak" [ARGS="--pods 2000 --seed 1"]
 	$(BIN)/python -m tests.reliability $(or $(WHAT),late-binds lost-tails rebuild takeover chaos) $(ARGS)
 
 rights: install ## rights that deploy/ grants = rights that are used, by the API server's audit log: [ARGS="-k …"]

@@ -25,6 +25,7 @@ QUEUES_API = "/apis/scheduling.stretto.io/v1alpha1"
 GROUPS_API = "/apis/scheduling.k8s.io/v1beta1"
 TIMEOUT_S = 2.0
 LATE_S = 8.0
+REFUSABLE = ("/binding", "/events", "/status")
 
 
 class KubeNetwork:
@@ -39,6 +40,9 @@ class KubeNetwork:
         """How often a request or its answer is lost, or the request arrives late."""
         self.stalled_until = 0.0
         """Watches tell nothing before this."""
+        self.refused = 0.0
+        """How often a write that a pod costs is answered 429."""
+        self.refusals = 0
         self.queues = False
         """The API of queues is served."""
         self.cut: Callable[[], None] = lambda: None
@@ -178,7 +182,12 @@ class Transport:
             return Response(200, encode({"resources": [{"name": "podgroups"}]}))
         if request.path == QUEUES_API and self._network.queues:
             return Response(200, encode({"resources": [{"name": "queues"}]}))
-        answer = self._network.api.handle(request)
+        network = self._network
+        refusable = network.refused and request.path.endswith(REFUSABLE)
+        if refusable and network.world.chance(network.refused):
+            network.refusals += 1
+            return Response(429, b"{}", retry_after=1.0)
+        answer = network.api.handle(request)
         return Response(answer.status, answer.body)
 
     @asynccontextmanager

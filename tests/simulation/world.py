@@ -20,6 +20,10 @@ from tests.simulation.loop import Died, VirtualLoop
 __all__ = ["Died", "Host", "World"]
 
 
+RESENT_S = 0.2
+"""After so long a lost packet is sent again, as by TCP."""
+
+
 class World:
     """What all parts of a run share."""
 
@@ -28,6 +32,8 @@ class World:
         self.rng = random.Random(seed)
         self.loop = VirtualLoop()
         self.faults = 0
+        self.lost = 0.0
+        """How much of what is sent has to be sent again."""
         self._told: list[tuple[float, str, bytes]] = []
         """What happened: when, what, and what was in it."""
 
@@ -67,7 +73,8 @@ class World:
 
     def delay(self, *, most: float = 0.02) -> float:
         """How long a message takes: usually little, now and then much."""
-        return self.rng.random() * (most * 20 if self.chance(0.02) else most)
+        late = RESENT_S if self.lost and self.chance(self.lost) else 0.0
+        return late + self.rng.random() * (most * 20 if self.chance(0.02) else most)
 
 
 class Host:
