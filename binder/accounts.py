@@ -95,8 +95,10 @@ class Accounts:
                 self._changed[account.uid] = None
             self._source[account.uid] = source
         uids = {account.uid for account in accounts}
+        assert len(uids) == len(accounts), f"{source} has an account twice"
         for uid in before - uids:
             if self._source.get(uid) == source:
+                assert uid in self.by_uid, f"account {uid} belongs to something and is not there"
                 del self._source[uid], self.by_uid[uid]
                 self._changed[uid] = None
         if uids:
@@ -126,6 +128,7 @@ class Accounts:
 
     def _since(self, name: str, log: ChangeLog[Any], everything: Iterable[Any]) -> Iterable[Any]:
         known, stamp = self._read.get(name, (None, 0))
+        assert known is not log or stamp <= log.stamp, f"changes of {name} were taken back"
         self._read[name] = log, log.stamp
         changed = log.since(stamp) if known is log else None
         return everything if changed is None else changed
@@ -143,6 +146,7 @@ class Accounts:
         self, uid: str, capacity: Mapping[str, int], used: Mapping[str, int]
     ) -> list[Account]:
         taken = self._taken.get(uid, {})
+        assert all(amount >= 0 for amount in used.values()), f"less than nothing is used of {uid}"
         foreign = {name: amount - taken.get(name, 0) for name, amount in used.items()}
         return [Account(uid, capacity, {name: n for name, n in foreign.items() if n > 0})]
 

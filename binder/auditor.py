@@ -68,6 +68,7 @@ class LedgerAudit:
             self._line = list(accounts())
             self._a_turn = math.ceil(len(self._line) / self._turns)
             self.rounds += 1
+        assert self._a_turn > 0 or not self._line, "the audit stands still"
         taken = self._line[: self._a_turn]
         del self._line[: self._a_turn]
         return taken

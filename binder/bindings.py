@@ -145,11 +145,13 @@ class Binding:
 
     def prebound(self) -> None:
         """Its claims are bound."""
+        assert not self.unsure, "a POST was sent before the claims were bound"
         if self.stage is Stage.PREBIND:
             self.stage = Stage.RESERVED
 
     def moved(self, resource_version: int) -> None:
         """A write of ours has changed the pod, and the ledger has accepted its new version."""
+        assert resource_version >= 0
         if self.stage is Stage.PREBIND:
             self.resource_version = resource_version
 
@@ -163,18 +165,22 @@ class Binding:
         """The bind's turn in the pool."""
         if self.stage is not Stage.RESERVED:
             return NOTHING
+        assert self.end is None, "sent though its end is known"
+        assert not self.unsure, "sent again though it may be on its way"
         self.stage = Stage.SENT
         return POST
 
     def _retry_delay(self) -> float:
         delay = self.retry_s
         self.retry_s = min(MAX_RETRY_S, delay * 2)
+        assert 0 < delay <= self.retry_s, "retries come ever faster"
         return delay
 
     def posted(self) -> Action:
         """201."""
         if self.over:
             return NOTHING
+        assert self.stage is Stage.SENT, f"an answer to a POST at {self.stage.name}"
         self.stage = Stage.CONFIRMING
         self._finish(OutcomeKind.BOUND)
         return NOTHING
@@ -187,6 +193,7 @@ class Binding:
         """409: a read decides."""
         if self.over:
             return NOTHING
+        assert self.stage is Stage.SENT, f"an answer to a POST at {self.stage.name}"
         self.stage = Stage.READING
         return Action(ActionKind.READ)
 
@@ -194,7 +201,8 @@ class Binding:
         """429: not carried out; the same again later."""
         if self.over:
             return NOTHING
-        self.stage = Stage.SENT
+        assert self.stage is Stage.SENT, f"an answer to a POST at {self.stage.name}"
+        assert retry_after_s > 0, "a storm of retries"
         return Action(ActionKind.POST, delay_s=retry_after_s)
 
     def refused(self, text: str) -> Action:
@@ -205,12 +213,16 @@ class Binding:
 
     def not_sent(self) -> Action:
         """No connection: nothing was carried out; the same again later."""
-        return NOTHING if self.over else Action(ActionKind.POST, delay_s=self._retry_delay())
+        if self.over:
+            return NOTHING
+        assert self.stage is Stage.SENT, f"an answer to a POST at {self.stage.name}"
+        return Action(ActionKind.POST, delay_s=self._retry_delay())
 
     def unknown(self) -> Action:
         """Any other answer, or none: resolve."""
         if self.over:
             return NOTHING
+        assert self.stage in (Stage.SENT, Stage.READING), f"no answer at {self.stage.name}"
         self.unsure = True
         self.stage = Stage.READING
         return Action(ActionKind.READ, delay_s=self._retry_delay())
@@ -234,6 +246,7 @@ class Binding:
         """What the consistent read showed; None: it failed."""
         if self.over:
             return NOTHING
+        assert self.stage is Stage.READING, f"read at {self.stage.name}"
         if answer is None:
             return Action(ActionKind.READ, delay_s=self._retry_delay())
         if not answer.found or answer.uid != self.uid:
@@ -254,9 +267,12 @@ class Binding:
         """The ledger has taken the newer version, or no longer has the entry."""
         if self.over:
             return NOTHING
+        assert self.stage is Stage.REBASING, f"rebased at {self.stage.name}"
+        assert not self.unsure, "bound anew while an earlier bind may land"
         if not accepted:
             return self._free(OutcomeKind.FAILED, Cause.LEDGER, "the reservation is gone")
         self.rebases += 1
+        assert self.rebases <= MAX_REBASES
         self.resource_version = resource_version
         self.stage = Stage.SENT
         return POST
@@ -265,6 +281,7 @@ class Binding:
         """The fencing patch succeeded while the pod was unbound: no bind of ours can land."""
         if self.over:
             return NOTHING
+        assert self.stage is Stage.FENCING, f"fenced at {self.stage.name}"
         self.unsure = False
         return self._free(
             OutcomeKind.FAILED, Cause.BIND_FAILED, "the bind failed and the pod was fenced",
@@ -275,6 +292,7 @@ class Binding:
         """404 or another uid (``gone``), or 409 and anything else: look again."""
         if self.over:
             return NOTHING
+        assert self.stage is Stage.FENCING, f"a fence failed at {self.stage.name}"
         if gone:
             return self._gone("the pod is gone")
         self.stage = Stage.READING
@@ -292,6 +310,7 @@ class Binding:
             self._gone("deleted")
 
     def _bound_at(self, node_name: str) -> Action:
+        assert node_name, "bound to no node"
         self.unsure = False
         if node_name == self.reservation.node_name:
             self.stage = Stage.BOUND
@@ -317,4 +336,5 @@ class Binding:
         self, kind: OutcomeKind, cause: Cause = Cause.NONE, detail: str = "", version: int = 0
     ) -> None:
         if self.end is None:
+            assert kind is not OutcomeKind.BOUND or cause is Cause.NONE
             self.end = End(kind, cause, detail, version)

@@ -56,6 +56,7 @@ class Budgets:
 
     def charge(self, uid: str, shape: Shape) -> None:
         """A pod will be asked to go."""
+        assert uid not in self._accepted, f"{uid} goes already, and is asked to go"
         self._charged[uid] = shape
         self._publish_covering(shape)
 
@@ -72,6 +73,7 @@ class Budgets:
 
     def _drop(self, uid: str) -> Shape | None:
         self._accepted.discard(uid)
+        assert len(self._accepted) <= len(self._charged), "accepted and not charged"
         return self._charged.pop(uid, None)
 
     def _publish_covering(self, shape: Shape) -> None:
@@ -84,6 +86,7 @@ class Budgets:
         ours = {uid for uid, shape in self._charged.items() if row.covers(shape)}
         spent = len(ours.difference(row.disrupted))
         disrupted = tuple(sorted(ours.union(row.disrupted)))
+        assert 0 <= spent <= len(disrupted), f"budget {key} gives back more than was spent"
         left = BudgetRow(row.namespace, row.selector, row.allowed - spent, disrupted)
         self._cluster.object_seen(BUDGET, key, encode_budget(left))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from binder.accounts import ATTACHMENTS, COUNTERS, DEVICE, VOLUME
 from stretto.ledger.types import ReserveKind
-from stretto.model.unit import Cause
+from stretto.model.unit import Cause, OutcomeKind, VerdictKind
 
 LEDGER_CAUSES = {
     ReserveKind.NO_FIT: Cause.LEDGER,
@@ -44,3 +44,10 @@ CAUSE_TEXTS = {
     Cause.INVALID: "no profile of this binder serves its schedulerName",
 }
 """What a verdict was lost to, for people."""
+
+OUTCOMES = {
+    VerdictKind.CONFLICT: OutcomeKind.CONFLICT,
+    VerdictKind.GONE: OutcomeKind.GONE,
+    VerdictKind.REFUSED: OutcomeKind.REFUSED,
+}
+"""What the dispatcher hears of a verdict that a unit did not want."""

@@ -92,6 +92,7 @@ class Charges:
     def hold_all(self, members: Sequence[Member], charges: Sequence[tuple[Charge, ...]]) -> None:
         """The members of a unit have been granted these."""
         for member, held in zip(members, charges, strict=True):
+            assert member.uid not in self._held, f"{member.uid} is charged twice"
             if held:
                 self._held[member.uid] = held
                 self._count(held, 1)
@@ -101,6 +102,7 @@ class Charges:
             sums = self._taken.setdefault(account, {})
             for name, amount in lines:
                 sums[name] = sums.get(name, 0) + sign * amount
+                assert sums[name] >= 0, f"less than nothing is charged on {account}"
                 if not sums[name]:
                     del sums[name]
             if not sums:

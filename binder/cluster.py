@@ -14,12 +14,11 @@ pods of that name on it, whatever its uid.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-import msgspec
 
 from binder.device_book import DeviceBook
-from binder.pod_labels import Labels, PodLabels
+from binder.placed import NO_FACTS, NodeEntry, PodFacts, PodRow
+from binder.pod_labels import PodLabels
 from binder.quota import Placed, QuotaBook
 from binder.shape_numbers import IDLE_SHAPES, ShapeNumbers
 from binder.storage import HELD_KINDS, Storage
@@ -42,39 +41,6 @@ from stretto.snapshot.delta import (
 from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomination
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 from stretto.snapshot.quota_rows import tell_quota
-
-
-class NodeEntry(msgspec.Struct):
-    """A node incarnation."""
-
-    node_id: NodeId
-    row: NodeRow
-    frozen: bool = False
-    pods: set[str] = msgspec.field(default_factory=set)
-    """Uids of the pods on it."""
-
-
-class PodRow(msgspec.Struct):
-    """A pod that is on a node: reserved by us or seen bound."""
-
-    shape_id: int
-    node_uid: str
-
-
-class PodFacts(NamedTuple):
-    """What preemption must know of a pod beside its shape."""
-
-    namespace: str
-    name: str
-    start_s: int = 0
-    """status.startTime in seconds since 1970; 0: not started."""
-    flags: int = 0
-    """See :mod:`stretto.snapshot.pod_records`."""
-    labels: Labels | None = None
-    """All of them; None: not known."""
-
-
-NO_FACTS = PodFacts("", "")
 
 
 class Cluster:
@@ -194,6 +160,7 @@ class Cluster:
         if entry is None:
             entry = self.nodes[row.uid] = NodeEntry(NodeId(self._next_node), row)
             self._next_node += 1
+        assert entry.row.name == row.name, f"node {row.uid} was {entry.row.name}"
         entry.row = row
         self._uid_of_name[row.name] = row.uid
         self._delta.nodes.append(NodeChange(entry.node_id, row, entry.frozen))
@@ -211,6 +178,7 @@ class Cluster:
         there = {pod: self.shape(self.pods[pod].shape_id) for pod in entry.pods}
         for pod in there:
             self.remove(pod)
+        assert not entry.pods, f"pods are left on node {uid}"
         del self.nodes[uid]
         if self._uid_of_name.get(entry.row.name) == uid:
             del self._uid_of_name[entry.row.name]
@@ -235,11 +203,13 @@ class Cluster:
             if known:
                 self.stale.discard(uid)
             return False
+        assert node_uid in self.nodes, f"{uid} is placed on {node_uid}, which is not there"
         self._numbers.hold((shape_id,))
         self.remove(uid)
         if not known:
             self.stale.add(uid)
         self._stop_waiting(uid)
+        assert uid not in self.pods, f"{uid} is on two nodes"
         entry = self.nodes[node_uid]
         entry.pods.add(uid)
         self.pods[uid] = PodRow(shape_id, node_uid)
@@ -290,6 +260,8 @@ class Cluster:
             facts = facts._replace(flags=facts.flags | old.flags)
         if old == facts:
             return
+        assert facts.flags >= 0
+        assert facts.start_s >= 0
         self.facts[uid] = facts
         self._uid_of_pod[facts.namespace, facts.name] = uid
         row = self.pods.get(uid)
@@ -355,6 +327,7 @@ class Cluster:
     def _show_nomination(self, uid: str) -> None:
         if uid in self.nominated and not self.knows(uid):
             node, shape = self.nominated[uid]
+            assert node, f"{uid} is nominated to no node"
             row = NominationRow(node, self.number_of(shape))
             self.object_seen(NOMINATION, uid, encode_nomination(row))
 
@@ -366,6 +339,7 @@ class Cluster:
         if self._waiting.get(node_name, {}).get(uid) == shape:
             return False
         self.remove(uid)
+        assert uid not in self._waits_for, f"{uid} waits for two nodes"
         self._waiting.setdefault(node_name, {})[uid] = shape
         self._waits_for[uid] = node_name
         self._touch(uid)
@@ -380,6 +354,7 @@ class Cluster:
         if row is None:
             return False
         entry = self.nodes[row.node_uid]
+        assert uid in entry.pods, f"{uid} is not on its node"
         entry.pods.remove(uid)
         self._delta.add_pod(shape_id=row.shape_id, node_id=entry.node_id, uid=uid, sign=-1)
         self._touch(uid)
@@ -393,6 +368,7 @@ class Cluster:
         if name is not None:
             self._touch(uid)
             waiting = self._waiting[name]
+            assert uid not in self.pods, f"{uid} waits for a node and is on one"
             del waiting[uid]
             if not waiting:
                 del self._waiting[name]
@@ -401,6 +377,7 @@ class Cluster:
         """The number of a shape in the log, defined there if need be."""
         number, new = self._numbers.number_of(shape)
         if new:
+            assert number not in self._fresh_shapes, f"shape {number} is defined twice"
             self._fresh_shapes[number] = shape
             self._delta.shapes.append((number, shape))
         return number
@@ -429,6 +406,7 @@ class Cluster:
             return
         self._numbers.object_changed(kind, before, payload)
         if payload is None:
+            assert before is not None
             del self._payloads[kind, key]
         else:
             self._payloads[kind, key] = payload
@@ -449,14 +427,18 @@ class Cluster:
         """Close the open step and apply it; None if nothing changed."""
         if self._labels_grown:
             self._reproject()
+        assert not self._labels_grown, "new keys were read while pods were shown with new ones"
         if self.quota.pending:
             self._settle_quota()
         closed: Delta | None = None
         self._delta.dropped_shapes += self._numbers.take_dropped()
         if not self._delta.empty:
             closed = self._delta
+            assert closed.sequence == self._sequence + 1, "a step of the log is left out"
+            assert closed.epoch == self.epoch, "a step of another epoch"
             self._sequence = closed.sequence
             self.snapshot.apply(closed)
+            assert self.snapshot.version == (self.epoch, self._sequence)
             self._fresh_shapes.clear()
             self._delta = self._open()
             self._closed.append(closed)

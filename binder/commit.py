@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from binder.causes import CAUSE_TEXTS, FOR_ROOM, GONE_CAUSES, LEDGER_CAUSES
+from binder.causes import CAUSE_TEXTS, FOR_ROOM, GONE_CAUSES, LEDGER_CAUSES, OUTCOMES
 from binder.charges import Charges
-from binder.cluster import Cluster, PodFacts
+from binder.cluster import Cluster
+from binder.placed import PodFacts
 from binder.preemptions import Preemptions
 from binder.stakes import Stakes
 from stretto.ledger.types import (
@@ -40,7 +41,6 @@ from stretto.model.unit import (
     Cause,
     Member,
     Outcome,
-    OutcomeKind,
     Proposal,
     UnitId,
     Verdict,
@@ -138,13 +138,6 @@ class Settled(msgspec.Struct):
     """Pod uids that the ledger granted and memory cannot take any more."""
     drift: list[str] = msgspec.field(default_factory=list)
     """Accounts to audit."""
-
-
-OUTCOMES = {
-    VerdictKind.CONFLICT: OutcomeKind.CONFLICT,
-    VerdictKind.GONE: OutcomeKind.GONE,
-    VerdictKind.REFUSED: OutcomeKind.REFUSED,
-}
 
 
 class Committer:
@@ -305,8 +298,10 @@ class Committer:
             elif proposal.unit.stake and cause in FOR_ROOM and self.stakes.ask(incoming, nodes):
                 cause = Cause.STAKED
             return self._verdict(incoming, kind, cause)
+        assert len(rows) == len(nodes) == len(proposal.unit.members), "a member has no node"
         batch.tentative.append(Tentative(incoming, nodes, rows, volumes, devices, charges))
         batch.units.append(self._ledger_unit(incoming, rows, devices, charges))
+        assert len(batch.units) == len(batch.tentative)
         return None
 
     def _device_plan(self, shape: Shape, row: int, uid: str, attempt: Attempt) -> DevicePlan:
@@ -387,6 +382,7 @@ class Committer:
 
     def settle(self, batch: Batch, replies: Sequence[ReserveReply]) -> Settled:
         """Turn the ledger's replies into commits and conflicts."""
+        assert len(replies) == len(batch.units) == len(batch.tentative), "replies of another batch"
         settled = Settled(verdicts=list(batch.verdicts))
         sequence = self.cluster.sequence + 1
         for tentative, reply in zip(batch.tentative, replies, strict=True):
@@ -410,6 +406,7 @@ class Committer:
     def _commit(self, tentative: Tentative, settled: Settled, *, sequence: int) -> Verdict:
         incoming, cluster = tentative.incoming, self.cluster
         unit = incoming.proposal.unit
+        assert incoming.binder_epoch == cluster.epoch, "a proposal of another epoch is committed"
         uids = [self._uid_of(node_id) for node_id in tentative.nodes]
         gone = self._any_gone(unit.members)
         if gone or not all(uids):
@@ -418,11 +415,13 @@ class Committer:
             if gone:
                 return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
+        assert sequence <= cluster.next_sequence, "committed before the step that shows it"
         self.charges.hold_all(unit.members, tentative.charges)
         self.stakes.used(incoming)
         for member, shape, node_uid, volumes, devices in zip(
             unit.members, incoming.shapes, uids, tentative.volumes, tentative.devices, strict=True
         ):
+            assert member.uid not in self._holders, f"{member.uid} is committed twice"
             cluster.describe(member.uid, PodFacts(member.namespace, member.name))
             cluster.place(member.uid, shape=shape, node_uid=node_uid)
             settled.reservations.append(
@@ -466,8 +465,10 @@ class Committer:
         detail = self._details.pop(verdict.unit_id, "") if self._details else ""
         if kind in (VerdictKind.SUPERSEDED, VerdictKind.HELD):
             return
-        if self._answered.get(verdict.unit_id) == verdict:
+        before = self._answered.get(verdict.unit_id)
+        if before == verdict:
             return  # given before: its outcome is in the log already
+        assert before is None or before.attempt <= verdict.attempt, "an older attempt is answered"
         self._answered[verdict.unit_id] = verdict
         outcome = OUTCOMES.get(kind)
         if outcome is not None:

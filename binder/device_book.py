@@ -98,6 +98,7 @@ class DeviceBook:
 
     def made(self, special: str, key: str, *, claim_uid: str) -> None:
         """The claim for extended resources exists now, under its own name."""
+        assert key not in self._holds, f"claim {key} was made already"
         hold = self._holds.pop(special)
         self._holds[key] = Hold(hold.pod, claim_uid, hold.allocation)
         self._users[hold.pod] = tuple(key if c == special else c for c in self._users[hold.pod])
@@ -126,6 +127,7 @@ class DeviceBook:
         """A pod is bound, or its reservation is over."""
         for key in self._users.pop(uid, ()):
             pods = self._pods_of[key]
+            assert uid in pods, f"{uid} does not wait for claim {key}"
             pods.discard(uid)
             if not pods:
                 del self._pods_of[key]

@@ -23,6 +23,7 @@ class Freezes:
 
     def drifts(self, account: str) -> list[str]:
         """Ledger and memory disagree on an account."""
+        assert account, "drift of no account"
         self.drifted.add(account)
         return self.look_at(account)
 
@@ -50,4 +51,5 @@ class Freezes:
         if frozen == node.frozen:
             return []
         self._cluster.freeze(node_uid, frozen=frozen)
+        assert node.frozen == frozen
         return [node_uid]

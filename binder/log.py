@@ -35,12 +35,15 @@ class Log:
     def append(self, sequence: int, data: bytes) -> None:
         """Add the next step."""
         assert sequence == self.sequence + 1, f"step {sequence} after {self.sequence}"
+        assert data, f"step {sequence} says nothing"
         self.sequence = sequence
         self._steps.append(Step(sequence, data))
         self._bytes += len(data)
         while self._bytes > self._limit and len(self._steps) > 1:
             self._bytes -= len(self._steps.popleft().data)
             self._first = self._steps[0].sequence
+        assert self.sequence - self._first + 1 == len(self._steps), "a gap in the ring"
+        assert self._bytes >= len(data)
 
     def can_resume(self, *, epoch: int, sequence: int) -> bool:
         """Whether a follower with this version can go on without a full state."""

@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from binder.auditor import Expected
 from binder.bindings import Binding, End, Stage
 from binder.budgets import Budgets
-from binder.cluster import Cluster, PodFacts, PodRow
+from binder.cluster import Cluster
 from binder.commit import Batch, Committer, Incoming, Reservation, Settled
 from binder.effects import Effects, Scheduled
 from binder.entries import entry_for
 from binder.freezes import Freezes
 from binder.outcomes import OutcomeLog
+from binder.placed import PodFacts, PodRow
 from binder.prebind import Prebinds, special_key
 from binder.preemptions import Preemptions
 from binder.rooms import Rooms
@@ -93,6 +94,7 @@ class Machine:
         """A node was listed, added or changed; reservations to resolve on one it replaces."""
         former = self.cluster.node_uid_of(row.name)
         replaced = self.node_gone(former) if former and former != row.uid else []
+        assert self.cluster.node_uid_of(row.name) in ("", row.uid), "two nodes of one name"
         arrived = self.cluster.node_seen(row)
         if arrived is not None:
             self.rooms.node_seen(row.uid)
@@ -104,6 +106,7 @@ class Machine:
     def _arrived(self, uid: str, node_uid: str) -> None:
         """A bound pod that had waited for a node of its name is on it now."""
         binding = self.bindings.get(uid)
+        assert self.cluster.pods[uid].node_uid == node_uid, f"{uid} arrived elsewhere"
         if binding is None:
             self.rooms.count(self.cluster.pods[uid], 1)
         else:
@@ -158,6 +161,7 @@ class Machine:
     def _resized(self, binding: Binding, shape: Shape) -> None:
         """One of ours that is bound has changed; most changes are of its status only."""
         old = binding.reservation
+        assert binding.stage is Stage.BOUND, "one that is not bound was resized"
         if shape.digest == old.shape.digest:
             return
         binding.reservation = new = old._replace(shape=shape)
@@ -198,6 +202,7 @@ class Machine:
         settled = self.committer.settle(batch, replies)
         for reservation in settled.reservations:
             uid = reservation.member.uid
+            assert uid not in self.bindings, f"{uid} is reserved twice"
             self.bindings[uid] = self.open[uid] = Binding(reservation)
             if reservation.volumes != NO_VOLUMES:
                 self.cluster.storage.hold(uid, reservation.volumes, node=reservation.node_name)
@@ -248,10 +253,12 @@ class Machine:
         """An answer went into a binding: draw the conclusions of where it is now."""
         uid = binding.uid
         settled = binding.over and self.open.pop(uid, None) is not None
+        assert binding.over or self.open.get(uid) is binding, f"{uid} is open and nobody's"
         if settled and binding.stage is Stage.BOUND:
             self._bound(binding)
             self._ended.append((binding, Stage.BOUND))
         if binding.over:
+            assert binding.end is not None or not settled, f"{uid} ended without an outcome"
             self.cluster.storage.release(uid)
             self.cluster.devices.release(uid)
             if self.committer.charges.release(uid) and binding.stage is Stage.BOUND:
@@ -263,6 +270,7 @@ class Machine:
             self.ops.append(LedgerOp.free(uid))
             self.cluster.remove(uid)
             self.preemptions.pod_gone(uid)
+        assert not binding.over or uid not in self.open, f"{uid} is over and open"
         if binding.end is not None and not binding.end.told:
             binding.end.told = True
             self._tell(binding, binding.end)
@@ -270,6 +278,7 @@ class Machine:
     def _bound(self, binding: Binding) -> None:
         """It is known to be on its node; the node may have left or been replaced meanwhile."""
         old = binding.reservation
+        assert self.bindings.get(binding.uid) is binding, f"{binding.uid} is bound and not held"
         row = self.cluster.pods.get(binding.uid)
         # Selectors may read more labels by now than when it was reserved.
         shape = old.shape if row is None else self.cluster.shape(row.shape_id)
@@ -285,6 +294,7 @@ class Machine:
         """The outcome of a unit's member, and the event of a bind."""
         reservation, member = binding.reservation, binding.reservation.member
         bound = end.kind is OutcomeKind.BOUND
+        assert bound or binding.stage is Stage.OVER, "told as lost while it is held"
         self.outcomes.append(
             Outcome(
                 reservation.unit_id, reservation.attempt, end.kind, end.cause,
@@ -384,6 +394,7 @@ class Machine:
         self.rooms.count(row, -1)
         held = Reservation(member, shape, row.node_uid, node.name, unit_id, attempt, "")
         binding = Binding(held._replace(met=met_by_devices(shape, node.allocatable)))
+        assert member.uid not in self.bindings, f"{member.uid} is held already"
         binding.stage = Stage.BOUND
         self.bindings[member.uid] = binding
         return binding
@@ -446,8 +457,10 @@ class Machine:
         for outcome in self.preemptions.take_outcomes():
             self.outcomes.append(outcome)
         deltas = self.cluster.take_closed()
+        assert not self.cluster.changed, "a change is in no step of the log"
         scheduled, self._scheduled = self._scheduled, []
         ended, self._ended = self._ended, []
+        assert self.outcomes.last >= self._told, "outcomes were taken back"
         grown = self.outcomes.last > self._told
         self._told = self.outcomes.last
         return Effects(deltas=deltas, outcomes=grown, scheduled=scheduled, ended=ended)

@@ -64,6 +64,7 @@ class Waiting:
             self._streams.setdefault(one.stream, deque()).append(entry)
             self._priorities[entry.priority] += 1
             self._size += 1
+        assert self._size >= len(self._streams), "a stream with nothing stands in line"
 
     def take(self, limit: int, *, now: float) -> list[Incoming]:
         """The next proposals, at most ``limit``."""
@@ -80,7 +81,11 @@ class Waiting:
                 heapq.heappop(heap)
                 del self._streams[stream]
         self._size -= len(taken)
+        assert self._size >= 0
+        assert len(taken) <= limit
+        assert (self._size == 0) == (not self._streams), "proposals are miscounted"
         for entry in taken:
+            assert self._priorities[entry.priority] > 0
             self._priorities[entry.priority] -= 1
             if not self._priorities[entry.priority]:
                 del self._priorities[entry.priority]
@@ -91,6 +96,7 @@ class Waiting:
         """Within a batch the order counts too, but takes no time."""
         if not taken:
             return
+        assert all(entry.passed_s <= now for entry in taken), "the clock went back"
         self.inversion_s += sum(now - entry.passed_s for entry in taken if entry.passed_s)
         lowest = min(entry.priority for entry in taken)
         if self._priorities and max(self._priorities) > lowest:

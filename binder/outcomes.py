@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 
-from stretto.model.unit import Outcome
+from stretto.model.unit import Outcome, OutcomeKind
 
 
 class OutcomeLog:
@@ -27,6 +27,7 @@ class OutcomeLog:
 
     def append(self, outcome: Outcome) -> int:
         """Add an outcome; its index."""
+        assert outcome.kind is not OutcomeKind.BOUND or outcome.node, "bound to no node"
         self._entries.append(outcome)
         return self.last
 
@@ -35,6 +36,7 @@ class OutcomeLog:
         count = min(index, self.last) - self.acknowledged
         done = [self._entries.popleft() for _ in range(max(0, count))]
         self.acknowledged += len(done)
+        assert self.acknowledged <= self.last or not self._entries
         return done
 
     def after(self, index: int, *, limit: int = 256) -> tuple[int, list[Outcome]]:

@@ -35,6 +35,7 @@ class PodLabels:
         if not new:
             return False
         self._wanted = self._wanted.union(new)
+        assert len(self._wanted) <= LABEL_KEYS_LIMIT
         self.keys = tuple(sorted(self._wanted))
         self._projected.clear()
         return True

@@ -158,6 +158,8 @@ class Prebinds:
         writes += self._device_writes(reservation)
         phase = Phase.WRITING if writes else Phase.WAITING
         found = Prebind(binding, deadline_s, writes[::-1], phase, [nomination] * nominated)
+        assert binding.uid not in self.by_uid, f"{binding.uid} is in PREBIND already"
+        assert not binding.unsure, "a bind was sent before PREBIND"
         self.by_uid[binding.uid] = found
         self.due.append(found)
         self._units.setdefault(reservation.unit_id, set()).add(binding.uid)
@@ -196,18 +198,21 @@ class Prebinds:
         """What came of a step."""
         assert step.write is not None
         prebind.tries += 1
+        assert prebind.tries <= MAX_WRITES
         nominating = isinstance(step.write, Nomination) and not step.undo
         again = answer is Answer.AGAIN and prebind.tries < MAX_WRITES and not nominating
         if again and (prebind.phase is Phase.UNDOING) is step.undo:
             return
         prebind.tries = 0
         if step.undo:
+            assert prebind.made[-1] == step.write, "another write was taken back"
             prebind.made.pop()
             return
         if answer is not Answer.LOST:
             prebind.made.append(step.write)  # after AGAIN it may have been made all the same
         if prebind.phase is not Phase.WRITING:
             return
+        assert prebind.writes[-1] == step.write, "another write was answered"
         prebind.writes.pop()
         if answer is not Answer.DONE and not nominating:
             what = f"volume {step.write.volume}" if step.write.volume else "it"
@@ -228,6 +233,8 @@ class Prebinds:
                 return
             waits = waits or not bound
         if not waits:
+            assert not prebind.writes
+            assert not prebind.failure
             prebind.phase = Phase.READY
         elif now_s >= prebind.deadline_s:
             writes = (*prebind.made, *prebind.writes)
@@ -289,6 +296,7 @@ class Prebinds:
     def fail(self, prebind: Prebind, text: str) -> None:
         """It cannot go on: undo, and the rest of its gang with it."""
         for other in self._gang(prebind):
+            assert other.phase is not Phase.OVER, "one that is over is in a gang"
             if other.phase < Phase.UNDOING:
                 other.phase, other.tries = Phase.UNDOING, 0
                 other.failure = text
@@ -312,6 +320,7 @@ class Prebinds:
         gang = self._gang(prebind)
         if not all(each.phase is Phase.READY for each in gang):
             return []
+        assert prebind in gang, "passed after its end"
         for each in gang:
             self.end(each)
         return gang
@@ -327,6 +336,7 @@ class Prebinds:
         if self.by_uid.get(uid) is prebind:
             del self.by_uid[uid]
             unit = prebind.binding.reservation.unit_id
+            assert uid in self._units[unit], f"{uid} is missing in its unit"
             self._units[unit].discard(uid)
             if not self._units[unit]:
                 del self._units[unit]

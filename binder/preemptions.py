@@ -123,6 +123,9 @@ class Preemptions:
         claim = Claim(
             proposal.unit, seats, victims, incoming.shard, cluster.sequence, proposal.diagnosis
         )
+        assert len(seats) == len(proposal.unit.members)
+        assert victims, "a claim without victims"
+        assert not any(seat.member.uid in self.claims for seat in seats), "a pod claims twice"
         self.claims.update((seat.member.uid, claim) for seat in seats)
         self.fresh.append(claim)
 
@@ -144,6 +147,7 @@ class Preemptions:
     def nominated(self, claim: Claim, seat: Seat, resource_version: int) -> None:
         """The nomination of a member is written."""
         seat.resource_version = resource_version or seat.resource_version
+        assert seat in claim.seats, "a nomination of another claim"
         seat.written = True
         if seat.member.uid not in self._nominees:
             self._unshown[seat.member.uid] = seat.resource_version
@@ -217,6 +221,7 @@ class Preemptions:
 
     def asked(self, victim: Leaving) -> None:
         """The API server has accepted that a victim goes, or does not know it any more."""
+        assert not victim.lot or victim.uid in victim.lot, "a victim is no member of its group"
         if victim.uid in self._cluster.facts:
             self.asked_to_go.add(victim.uid)
         self._budgets.accepted(victim.uid)
@@ -242,6 +247,7 @@ class Preemptions:
         if claim.stage is ClaimStage.OVER:
             return
         self._end(claim)
+        assert all(seat.written for seat in claim.seats), "evicted before all were nominated"
         lead, *others = claim.seats
         for seat in (*others, lead):  # the others wait by then, and the unit may be decided again
             self._tell(
@@ -267,13 +273,16 @@ class Preemptions:
     def _spare(self, claim: Claim) -> None:
         """Who was not asked, and whom no other claim wants, stays."""
         for victim in claim.victims:
+            assert claim.stage is ClaimStage.OVER, "spared while its claim is open"
             if victim.uid not in self.asked_to_go and self._wanted(victim.uid) is None:
                 self._cluster.mark(victim.uid, flags=0)
                 self._budgets.discharge(victim.uid)
 
     def _end(self, claim: Claim) -> None:
+        assert claim.stage is not ClaimStage.OVER, "a claim ends twice"
         claim.stage = ClaimStage.OVER
         for seat in claim.seats:
+            assert self.claims.get(seat.member.uid) is claim, "another claim's seat"
             del self.claims[seat.member.uid]
         self._spare(claim)
 
@@ -289,6 +298,8 @@ class Preemptions:
         detail: str = "",
         diagnosis: Diagnosis | None = None,
     ) -> None:
+        assert claim.stage is ClaimStage.OVER, "told before its end"
+        assert members, "told of nobody"
         self.outcomes.append(
             Outcome(
                 claim.unit.unit_id, claim.unit.attempt, kind, cause, sequence, node=node,

@@ -212,11 +212,13 @@ class QuotaBook:
         queue = self._tree.assigned(shape.namespace, shape.queue).queue
         if queue is None:
             return
+        assert uid not in self._pods, f"{uid} is counted twice"
         self._orders += 1
         amounts = asked(shape)
         counted = Counted(uid, queue, amounts, self._orders)
         counted.since_s = placed.start_s or since_s or self._now_s
         counted.level = self._accounts.level(queue, amounts)
+        assert NO_LEVEL <= counted.level <= queue.depth, "a guarantee of no queue above it"
         self._pods[uid] = counted
         self._accounts.use(queue, amounts)
         self._accounts.hold(queue, counted.level, amounts)
@@ -239,10 +241,19 @@ class QuotaBook:
         return counted.since_s + counted.queue.row.min_runtime_s == due
 
     def _go(self, counted: Counted) -> None:
+        assert self._pods.get(counted.uid) is counted, f"{counted.uid} ends twice"
         self._left(counted, leaving=False)
         self._mark(counted, aged=False)
+        assert not counted.reclaimable, f"{counted.uid} is gone and may be reclaimed"
         self._accounts.use(counted.queue, counted.amounts, -1)
         self._accounts.hold(counted.queue, counted.level, counted.amounts, -1)
+        account = self._accounts.of(counted.queue)
+        assert all(n >= 0 for n in account.used.values()), (
+            f"{counted.queue!r} uses less than nothing"
+        )
+        assert all(n >= 0 for n in account.held.values()), (
+            f"{counted.queue!r} holds less than nothing"
+        )
         if counted.level != NO_LEVEL:
             self._freed.add(counted.queue.root.name)
         self._hope(counted, lost=True)
@@ -282,7 +293,9 @@ class QuotaBook:
         if counted.reclaimable != before:
             self._move(counted.queue)
             for each in counted.queue.path:
-                self._accounts.of(each).aged += 1 if counted.reclaimable else -1
+                account = self._accounts.of(each)
+                account.aged += 1 if counted.reclaimable else -1
+                assert account.aged >= 0, f"fewer than no pods of {each!r} have come of age"
 
     def _grown_up(self) -> list[Counted]:
         """Pods that have run for the minimum by now."""
@@ -291,6 +304,7 @@ class QuotaBook:
             due, uid = heapq.heappop(self._ages)
             if self._awaited(due, uid):
                 counted = self._pods[uid]
+                assert not counted.aged, f"{uid} comes of age twice"
                 self._mark(counted, aged=True)
                 found.append(counted)
         return found
@@ -319,6 +333,7 @@ class QuotaBook:
                 if following is not None:
                     heapq.heappush(heads, (following.order, following, line))
         for counted, level in raised:
+            assert level > counted.level, "a guarantee is taken away"
             self._hope(counted, lost=True)
             self._mark(counted, aged=counted.aged, level=level)
             self._hope(counted)
@@ -333,6 +348,7 @@ class QuotaBook:
         queue, amounts = counted.queue, counted.amounts
         self._accounts.hold(queue, counted.level, amounts, -1)
         better = self._accounts.level(queue, amounts)
+        assert better <= queue.depth
         self._accounts.hold(queue, max(better, counted.level), amounts)
         return better
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from binder.cluster import Cluster, PodRow
+from binder.cluster import Cluster
 from binder.entries import add_lines
+from binder.placed import PodRow
 from binder.unchecked import UNLIMITED, Unchecked
 from stretto.ledger.types import Account
 from stretto.model.shape import Shape
@@ -25,20 +26,24 @@ class Rooms:
 
     def node_seen(self, uid: str) -> None:
         """A node was added or changed."""
+        assert uid in self._cluster.nodes, f"node {uid} is not there"
         self._gone.pop(uid, None)
         self._changed[uid] = None
 
     def node_gone(self, uid: str) -> None:
         """A node was deleted, and foreign pods are not on it any more."""
+        assert uid not in self._cluster.nodes, f"node {uid} is there"
         self._foreign.pop(uid, None)
         self._changed.pop(uid, None)
         self._gone[uid] = None
 
     def count(self, row: PodRow, sign: int) -> None:
         """A foreign pod has come to its node (1), or gone (-1)."""
+        assert sign in (1, -1)
         if row.node_uid in self._cluster.nodes:
             sums = self._foreign.setdefault(row.node_uid, {})
             add_lines(sums, self._cluster.shape(row.shape_id), sign)
+            assert sums["pods"] >= 0, f"fewer than no foreign pods on {row.node_uid}"
             self._changed[row.node_uid] = None
 
     def look_at(self, node_uids: Iterable[str]) -> None:

@@ -47,6 +47,7 @@ class ShapeNumbers:
                 self._idle.move_to_end(known)
             return known, False
         self._last += 1
+        assert self._last not in self._digests, f"shape number {self._last} was given out"
         self._numbers[shape.digest] = self._last
         self._digests[self._last] = shape.digest
         self._idle[self._last] = None
@@ -55,6 +56,7 @@ class ShapeNumbers:
     def hold(self, numbers: Iterable[int]) -> None:
         """Somebody names these."""
         for number in numbers:
+            assert number in self._digests, f"shape {number} is held and not defined"
             self._idle.pop(number, None)
             self._holders[number] = self._holders.get(number, 0) + 1
 
@@ -62,12 +64,14 @@ class ShapeNumbers:
         """Somebody names these no longer."""
         for number in numbers:
             left = self._holders.pop(number) - 1
+            assert left >= 0, f"shape {number} is given back too often"
             if left:
                 self._holders[number] = left
             else:
                 self._idle[number] = None
         while len(self._idle) > self._idle_limit:
             oldest, _ = self._idle.popitem(last=False)
+            assert oldest not in self._holders, f"shape {oldest} is dropped and held"
             del self._numbers[self._digests.pop(oldest)]
             self._dropped.append(oldest)
 

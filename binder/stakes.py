@@ -98,6 +98,7 @@ class Stakes:
         if waits or ahead or not known or not self._within_share(shapes[0], names, rivals):
             self.counts["refused"] += 1
             return False
+        assert len(rivals) <= 1, f"two stakes in pool {pool}"
         for rival in rivals:
             self.counts["overtaken"] += 1
             self._end(rival)
@@ -114,6 +115,7 @@ class Stakes:
         )  # fmt: skip
         if before is not None:
             self._end(key)
+        assert sum(seats.values()) == len(unit.members), "a member has no seat"
         self._put(key, Stake(row, frozenset(member.uid for member in unit.members)))
         self.counts["granted"] += 1
         return True
@@ -162,6 +164,7 @@ class Stakes:
                 stake.born_s = now
             if free > stake.free or not stake.grown_s:
                 stake.free, stake.grown_s = free, now
+            assert stake.grown_s <= now, "the clock went back"
             if now - stake.grown_s >= EXPIRE_S:
                 self.counts["expired"] += 1
                 names = (*stake.row.passed, *(seat.node for seat in stake.row.seats))
@@ -186,6 +189,7 @@ class Stakes:
         return float(least.sum())
 
     def _put(self, key: str, stake: Stake) -> None:
+        assert stake.members, "a stake of nobody"
         self._stakes[key] = stake
         self._of_pod |= dict.fromkeys(stake.members, key)
         self._cluster.object_seen(STAKE, key, encode_stake(stake.row))

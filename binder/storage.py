@@ -135,6 +135,7 @@ class Storage:
         hold = self._holds.setdefault(claim, Hold(volume, node))
         assert (hold.volume, hold.node) == (volume, node), f"claim {claim} is promised otherwise"
         hold.pods.add(uid)
+        assert bool(volume) != bool(node), f"claim {claim} gets a volume, or a place for one"
         if volume:
             assert self._promised.setdefault(volume, claim) == claim, f"{volume} promised twice"
         self._show(VOLUME, volume) if volume else self._show(CLAIM, claim)
@@ -143,9 +144,11 @@ class Storage:
         """A pod is bound, or its reservation is over."""
         for claim in self._claims_of.pop(uid, ()):
             hold = self._holds[claim]
+            assert uid in hold.pods, f"{uid} does not hold claim {claim}"
             hold.pods.discard(uid)
             if not hold.pods:
                 del self._holds[claim]
+                assert not hold.volume or self._promised.get(hold.volume) == claim
                 self._promised.pop(hold.volume, None)
                 self._show(VOLUME, hold.volume) if hold.volume else self._show(CLAIM, claim)
         self._touched.pop(uid, None)

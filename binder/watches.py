@@ -11,10 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from binder.bindings import Binding
-from binder.cluster import PodFacts
 from binder.kinds import KINDS
 from binder.machine import Machine
 from binder.object_watches import ObjectWatch
+from binder.placed import PodFacts
 from binder.pod_labels import Labels
 from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind

@@ -69,6 +69,7 @@ class Assignment:
 
     def open(self, *, stream: int, name: str, incarnation: str) -> ShardRecord:
         """A shard has said hello on a new stream."""
+        assert stream not in self.shards, f"stream {stream} is open"
         shard = ShardRecord(stream=stream, name=name, incarnation=incarnation)
         self.shards[stream] = shard
         return shard
@@ -101,7 +102,9 @@ class Assignment:
     ) -> Batch:
         """Note that a shard is sent these records, whose attempt numbers are set; ``shapes`` are
         those of all members."""
+        assert self.shards.get(shard.stream) is shard, f"{shard!r} is closed"
         shard.credits -= len(records)
+        assert shard.credits >= 0, f"{shard!r} is sent more than it asked for"
         shard.batches += 1
         new = []
         for shape in shapes:
@@ -109,6 +112,7 @@ class Assignment:
                 shard.known.add(shape.number)
                 new.append(shape)
         for record in records:
+            assert record.attempt > 0, f"{record!r} is sent without an attempt"
             shard.held.pop(record.uid, None)
             shard.held[record.uid] = (record.attempt, shard.batches, now)
         return Batch(shard=shard, records=records, shapes=new)

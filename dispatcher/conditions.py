@@ -95,6 +95,7 @@ class ConditionLane:
             if found is None:
                 break
             record, condition = found
+            assert not record.patching, f"{record!r} is patched twice at a time"
             self._tokens -= 1
             record.patching = True
             order = PatchOrder(
@@ -107,6 +108,8 @@ class ConditionLane:
                 transition=record.condition is None,
                 profile=record.profile,
             )
+            assert record.uid not in self._in_flight
+            assert order.resource_version > 0, f"{record!r} is patched without a version"
             self._in_flight[record.uid] = (record, order)
             orders.append(order)
         return orders
@@ -124,6 +127,7 @@ class ConditionLane:
         record, order = self._in_flight.pop(uid, (None, None))
         if record is None or order is None:
             return None
+        assert record.patching, f"{record!r} was not being patched"
         record.patching = False
         self._not_before = max(self._not_before, now + pause_s)
         if result is PatchResult.WRITTEN:
@@ -172,6 +176,7 @@ class ConditionLane:
     def _refill(self, now: float) -> None:
         earned = (now - self._refilled) * self._limits.per_second
         self._tokens = min(float(self._limits.burst), self._tokens + max(0.0, earned))
+        assert 0 <= self._tokens <= self._limits.burst
         self._refilled = now
 
     def _next(self) -> tuple[PodRecord, Condition] | None:

@@ -63,6 +63,7 @@ class Contention:
         limits = self._limits
         if self._decided < limits.window:
             return
+        assert 0 <= self._lost <= self._decided, "more was lost than was decided"
         part = self._lost / self._decided
         self._decided = self._lost = 0
         if part > limits.up and self.mode < PartitionMode.SINGLE:
@@ -72,5 +73,6 @@ class Contention:
             self._move(-1, now)
 
     def _move(self, by: int, now: float) -> None:
+        assert now >= self._moved_s, "the clock went back"
         self.mode = PartitionMode(self.mode + by)
         self._moved_s = now

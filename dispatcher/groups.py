@@ -109,6 +109,7 @@ class Groups:
         self.leave(record)
         if key:
             group = record.group = self._group(key)
+            assert record.uid not in group.members, f"{record!r} joins twice"
             group.members[record.uid] = record
             self._changed(group)
 
@@ -119,6 +120,7 @@ class Groups:
             return
         self._depose(group, record)
         record.group = None
+        assert group.lead is not record, f"{record!r} leads a group that it leaves"
         del group.members[record.uid]
         group.unit = [member for member in group.unit if member is not record]
         self._changed(group)
@@ -139,6 +141,7 @@ class Groups:
     def count(self, key: str, assigned: int) -> None:
         """The Binder's log shows so many members on nodes."""
         group = self._by_key.get(key) or (self._group(key) if assigned else None)
+        assert assigned >= 0, f"fewer than no members of {key} are on nodes"
         if group is not None and group.assigned != assigned:
             group.assigned = assigned
             self._dirty[key] = group
@@ -185,6 +188,7 @@ class Groups:
         self._depose(group, record)
         if not self._keeps(group):
             return False
+        assert group.members.get(record.uid) is record, f"{record!r} is no member of its group"
         self._pods.move(record, Place.GROUPED, now)
         group.front |= front
         if delay:
@@ -216,6 +220,7 @@ class Groups:
             return group.unit
         others = [record for record in group.waiting() if record is not lead]
         group.unit = [lead, *others[: max(1, group.missing) - 1]]
+        assert all(member.place not in OUT for member in group.unit), f"{group!r} is out already"
         return group.unit
 
     def leads(self, record: PodRecord) -> bool:
@@ -325,6 +330,8 @@ class Groups:
             self._shapes.hold(line)
             self._drop_line(group)
             group.line = line
+        assert group.lead is None, f"{group!r} has two leads"
+        assert group.members.get(record.uid) is record, f"{group!r} is led by a stranger"
         self._give_shape(record, line)
         group.lead = record
         group.elected = group.serial

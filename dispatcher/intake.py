@@ -92,6 +92,7 @@ class Intake:
             self.withdrawals.append(record.uid)
         self._groups.leave(record)
         self._queue.discard(record)
+        assert record.group is None, f"{record!r} is gone and in a group"
         self._outcomes.refused.pop(record.uid, None)
         self._pods.remove(record)
         self._promises.pod_left(record.uid)
@@ -160,6 +161,7 @@ class Intake:
 
     def _changed(self, record: PodRecord, seen: PodSeen, now: float) -> None:
         before = record.shape
+        assert seen.resource_version > record.seen_version, f"{record!r} is shown as it was before"
         other = seen.generation != record.generation or seen.labels != record.labels
         record.seen_version = seen.resource_version
         if seen.resource_version >= record.resource_version:
@@ -192,6 +194,7 @@ class Intake:
         old = record.shape
         if shape is old:
             return
+        assert old.refs > 0, f"{record!r} has a shape that nobody uses"
         waiting = record.place is Place.WAITING
         if waiting:
             self._queue.discard(record)

@@ -105,6 +105,7 @@ class Ladder:
     # -------------------------------------------------------------------------------------- stakes
     def asks(self, record: PodRecord, now: float) -> bool:
         """The unit is sent to a shard: whether it asks for a stake with this attempt."""
+        assert record.attempt > 0, f"{record!r} asks for a stake before it is sent"
         wants = record.wants_stake or (
             self._enabled
             and self.rung(record) is Rung.STAKE
@@ -112,6 +113,7 @@ class Ladder:
         )
         record.wants_stake = False
         if wants:
+            assert record.asked_s <= now, "the clock went back"
             record.asked_s = now
             self.asked += 1
         return wants

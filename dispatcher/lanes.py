@@ -39,6 +39,7 @@ class Lanes:
 
     def push(self, entry: Entry) -> None:
         """A shape has pods to take."""
+        assert entry[:2] == entry[3].heap_key, "an entry that does not count is pushed"
         if entry[3].bulky:
             heapq.heappush(self._slow, entry)
             return

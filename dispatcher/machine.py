@@ -142,6 +142,7 @@ class Machine:
     def begin(self, epoch: int, *, sources: int) -> None:
         """The Lease is ours under a new epoch; ``sources`` watches will be synced."""
         assert self.epoch == 0, "a dispatcher has one epoch in its life"
+        assert epoch > 0, "an epoch is a version that the API server gave"
         self.epoch = epoch
         self.outcomes.dispatcher_epoch = epoch
         self.shards.epoch = epoch
@@ -180,6 +181,7 @@ class Machine:
     def _try_refused(self, records: Sequence[PodRecord], event: str, now: float) -> None:
         """What the Binder refused gets another attempt, but not at each of many events."""
         for record in records:
+            assert record.place is Place.REFUSED, f"{record!r} is not refused"
             del self.outcomes.refused[record.uid]
             wait_s = record.since + self.limits.queue.backoff(record.refusals) - now
             if wait_s > 0:
@@ -242,6 +244,7 @@ class Machine:
         self.shards.binder_at(epoch, now)
         done_epoch, done = self.acknowledged
         skip = max(0, done - first_index + 1) if done_epoch == epoch else 0
+        assert done_epoch != epoch or first_index <= done + 1, "outcomes are left out"
         for outcome in outcomes[skip:]:
             uids = outcome.members or (outcome.unit_id,)
             for uid in uids:
@@ -340,6 +343,7 @@ class Machine:
 
     def _orphan(self, record: PodRecord, now: float) -> None:
         self.statistics.orphans += 1
+        assert record.place not in (Place.WAITING, Place.DISPATCHED), f"{record!r} is no orphan"
         self._note(record.uid, "orphan", "the binder does not know the pod; it is decided again")
         self.outcomes.free(record, now)
 

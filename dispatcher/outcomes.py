@@ -71,6 +71,7 @@ class Outcomes:
         ):
             self._statistics.late_outcomes += 1
             return False
+        assert record.attempt > 0 or record.place is Place.OWNED, f"{record!r} was never sent"
         record.min_version = max(record.min_version, Version(epoch, outcome.sequence))
         record.resource_version = max(record.resource_version, outcome.resource_version)
         if outcome.kind is OutcomeKind.CONFLICT:
@@ -113,6 +114,7 @@ class Outcomes:
         """The pod is not tried again as it is."""
         self._pods.move(record, Place.REFUSED, now)
         record.refusals += 1
+        assert record.uid not in self.refused, f"{record!r} is refused twice"
         self.refused[record.uid] = record
         self._queue.left(record)
         self._lane.tell(record, Condition("Unschedulable", text))
@@ -131,6 +133,7 @@ class Outcomes:
         if outcome.cause in RACES:
             self._contended(record.shape, now).decided(lost=True, now=now)
         record.conflicts += 1
+        assert record.place is not Place.SETTLED, f"{record!r} is settled and conflicts"
         over = record.conflicts - self._limits.fast_conflicts
         if over > 0 or outcome.cause in PATIENT:
             self._statistics.came_in(State.BACKOFF, "ScheduleAttemptFailure")
@@ -153,6 +156,7 @@ class Outcomes:
         self._statistics.ended("error", record.profile)
         self._statistics.came_in(State.BACKOFF, "ScheduleAttemptFailure")
         record.errors += 1
+        assert record.place is not Place.SETTLED, f"{record!r} is settled and fails"
         self._queue.back_off(record, now=now, delay=self._backoff.backoff(record.errors))
         text = outcome.detail or f"binding failed: {outcome.cause.name.lower()}"
         self._lane.tell(record, Condition("SchedulerError", text))

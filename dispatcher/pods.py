@@ -247,6 +247,7 @@ class PodTable:
     def insert(self, record: PodRecord) -> None:
         """Take in a new record."""
         assert record.uid not in self.records, f"{record!r} is already known"
+        assert record.place is Place.GATED, f"{record!r} is new and has been somewhere"
         self.records[record.uid] = record
         self.counts[record.place] += 1
 
@@ -254,6 +255,8 @@ class PodTable:
         """Change the place of a record; containers are the business of the caller."""
         old = record.place
         assert old is not Place.FORGOTTEN, f"{record!r} comes back from the dead"
+        assert place is not Place.FORGOTTEN, f"{record!r} is removed, not moved"
+        assert self.counts[old] > 0, f"nobody is {old.name}, and {record!r} leaves"
         self.counts[old] -= 1
         self.counts[place] += 1
         if old in AWAITING:
@@ -269,8 +272,10 @@ class PodTable:
 
     def remove(self, record: PodRecord) -> None:
         """Forget a record."""
+        assert self.records.get(record.uid) is record, f"{record!r} is not the one that is known"
         del self.records[record.uid]
         self.counts[record.place] -= 1
+        assert self.counts[record.place] >= 0, f"fewer than no pods are {record.place.name}"
         self.awaiting.pop(record.uid, None)
         if self.came_back is not None:
             self.came_back(record.uid)

@@ -142,10 +142,12 @@ class ShapeRecord:
 
     def append(self, record: PodRecord) -> None:
         """Put a pod at the end of the line."""
+        assert record.uid not in self.line, f"{record!r} stands in line twice"
         self.line[record.uid] = record
 
     def append_front(self, record: PodRecord) -> None:
         """Put a pod behind those that already go before the line."""
+        assert record.uid not in self.line, f"{record!r} stands in two lines"
         if self.front is None:
             self.front = OrderedDict()
         self.front[record.uid] = record
@@ -164,6 +166,7 @@ class ShapeRecord:
     def pop(self) -> PodRecord:
         """Take the pod whose turn it is."""
         source = self.front or self.line
+        assert source, f"{self!r} has nobody to take"
         return source.popitem(last=False)[1]
 
     def discard(self, record: PodRecord) -> bool:
@@ -287,6 +290,7 @@ class ShapeTable:
             return
         for key in record.reads:
             self._readers[key] -= 1
+            assert self._readers[key] >= 0, f"label key {key} has fewer than no readers"
             if not self._readers[key]:
                 del self._readers[key]
         self._idle[record.number] = record
@@ -297,6 +301,8 @@ class ShapeTable:
 
     def _drop(self, record: ShapeRecord) -> None:
         """Forget an idle shape."""
+        assert record.refs == 0, f"{record!r} is dropped and used"
+        assert not len(record), f"{record!r} is dropped and pods stand in its line"
         del self._idle[record.number]
         del self.by_key[record.key]
         del self.by_number[record.number]
@@ -341,6 +347,7 @@ class ShapeTable:
         record = ShapeRecord(
             number=self._next, key=key, shape=shape, refusal=refusal, unread=unread
         )
+        assert key not in self.by_key, f"{record!r} has a number already"
         self._next += 1
         self.by_key[key] = record
         self.by_number[record.number] = record

@@ -114,6 +114,7 @@ class ShardSide:
     def credits(self, stream: int, credits_: int) -> None:
         """A shard is ready to take so many units more."""
         if shard := self.assignment.shards.get(stream):
+            assert credits_ >= 0, f"{shard!r} takes credits back"
             shard.credits += credits_
 
     def draining(self, stream: int) -> None:
@@ -127,6 +128,7 @@ class ShardSide:
             record = self._answered(stream, unit, attempt)
             if record is not None:
                 record.blamed = 0
+                assert record.shard is not None, f"{record!r} is out at no shard"
                 self._pods.move(record, Place.OWNED, now)
                 for member in self._groups.members_out(record):
                     if member.place is Place.GROUPED:
@@ -232,6 +234,7 @@ class ShardSide:
         text = (
             f"{record.blamed} shards ended while deciding on this pod; it waits before the next try"
         )
+        assert record.blamed >= self._limits.blamed_limit, f"{record!r} is not to blame"
         record.blamed = 2
         self._statistics.quarantined += 1
         self._note(record.uid, "quarantined", text)
@@ -288,6 +291,8 @@ class ShardSide:
         return None
 
     def _send(self, shard: ShardRecord, records: list[PodRecord], now: float) -> Send:
+        assert 0 < len(records) <= shard.credits, f"{shard!r} is sent more than it asked for"
+        assert not shard.draining, f"{shard!r} is leaving and is sent units"
         for record in records:
             self._attempts += 1
             for member in self._groups.unit_of(record):
@@ -295,6 +300,7 @@ class ShardSide:
                 member.attempts += 1
                 member.dispatched_at = now
                 record.min_version = max(record.min_version, member.min_version)
+            assert record.attempt == self._attempts, f"{record!r} is not of its own unit"
             self._pods.move(record, Place.DISPATCHED, now)
             record.shard = shard
             record.sent_to = shard.name
@@ -350,6 +356,7 @@ class ShardSide:
             record = self._pods.get(unit)
             if record is None or record.shard is not shard or record.attempt != attempt:
                 continue
+            assert record.place is Place.DISPATCHED, f"{record!r} is late and not out"
             self._statistics.overdue += 1
             self._note(record.uid, "overdue", f"{shard.name} has not answered; to be decided again")
             self._queue.requeue_front(record, now)

@@ -47,6 +47,7 @@ class Wakeups:
     def park(self, shape: ShapeRecord) -> None:
         """The shape waits for an event later than its decision."""
         interests = _interests(shape)
+        assert self._parked.get(shape.number, (shape,))[0] is shape, "two shapes of one number"
         self._parked[shape.number] = shape, interests
         for resource in _resources(interests):
             self._by_resource.setdefault(resource, {})[shape.number] = shape
@@ -63,6 +64,7 @@ class Wakeups:
         Events up to there count no longer, so from now on it must hear what helps *these* plugins:
         an event that has not come here yet may have put others in the place of the former ones.
         """
+        assert version > shape.decided_at, f"{shape!r} was decided at a later version"
         self._unregister(shape, self._parked[shape.number][1])
         shape.decided_at, shape.plugins = version, plugins
         self.park(shape)
@@ -119,10 +121,12 @@ class Wakeups:
         if version.epoch != self.last_version.epoch:
             self._steps.clear()
             self._complete_after = Version(version.epoch, 0)
+        assert not self._steps or version >= self._steps[-1][0], "the log went back"
         self.last_version = max(self.last_version, version)
         self._steps.append((version, tuple(events)))
         while len(self._steps) > self._kept_steps:
             self._complete_after = max(self._complete_after, self._steps.popleft()[0])
+        assert self._complete_after <= self.last_version
 
     def _candidates(self, event: ClusterEvent) -> list[ShapeRecord]:
         if event.resource == WILDCARD:

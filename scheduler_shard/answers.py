@@ -32,6 +32,7 @@ class Answers:
 
     def opened(self, *, credits_free: int, draining: bool) -> None:
         """A new stream: only what is free now counts."""
+        assert credits_free >= 0, "more is held than the window allows"
         self._message = FromShard(credits=credits_free, draining=draining)
         self.granted = self._owed = 0
         self._open = True
@@ -52,6 +53,7 @@ class Answers:
     def resume(self) -> None:
         """Grant what has gathered meanwhile."""
         self.withholding = False
+        assert self._owed >= 0
         self._message.credits += self._owed
         self._owed = 0
 
@@ -94,6 +96,8 @@ class Answers:
             message.credits = 0
         if not self._open or (self.empty and not (message.credits or message.draining)):
             return None
+        assert message.credits >= 0, "credits are taken back"
+        assert not self.withholding or message.credits == 0, "credits while nothing can be decided"
         self.granted += message.credits
         self._message = FromShard()
         return message

@@ -114,6 +114,7 @@ class Asking:
             question, reply = self._answered.popleft()
             if self._open.get(question.key) is question:
                 del self._open[question.key]
+                assert question.asked <= MAX_ASKED, f"{question.key} is asked about for ever"
                 return question, reply
         return None
 

@@ -119,6 +119,7 @@ class Claims:
 
     def add(self, uid: str, *, node: str, shape: Shape) -> None:
         """A claim is proposed; ``shape`` as the pod will have it on the node."""
+        assert node, f"{uid} claims no node"
         self._made[uid] = node, shape
         self._won.pop(uid, None)
         self._snapshot.nominations.put(uid, node=node, shape=shape)
@@ -126,12 +127,14 @@ class Claims:
     def won(self, uid: str, sequence: int) -> None:
         """The Binder has taken it, in the step with this sequence."""
         if uid in self._made:
+            assert sequence > 0, "won before the log began"
             self._won[uid] = sequence
             self.reached(self._snapshot.version.sequence)
 
     def lost(self, uid: str) -> None:
         """The Binder has not; what the log says of the pod counts again."""
         self._won.pop(uid, None)
+        assert len(self._won) <= len(self._made), "a claim stands that was not made"
         if self._made.pop(uid, None) is not None:
             self._snapshot.restore_nomination(uid)
 
@@ -151,3 +154,4 @@ class Claims:
         """Their epoch is over."""
         for uid in list(self._made):
             self.lost(uid)
+        assert not self._won, "a claim outlives its epoch"

@@ -72,6 +72,7 @@ class Desk:
     def _group(self, entry: ShapeEntry) -> _Group:
         held = self._held.get(entry.number)
         if held is not None:
+            assert entry.number not in self._ready, "a shape is held and ready"
             return held[1]
         group = self._ready.get(entry.number)
         if group is None:
@@ -92,6 +93,7 @@ class Desk:
         for number, (barrier, group) in list(self._held.items()):
             if oldest_open is None or oldest_open > barrier:
                 del self._held[number]
+                assert number not in self._ready, "a shape was held and ready"
                 group.held_before = True
                 self._ready[number] = group
 
@@ -100,6 +102,7 @@ class Desk:
         if not self._ready:
             return None
         number, group = next(iter(self._ready.items()))
+        assert group.units, "a shape is ready with nothing to decide"
         units = group.units
         if len(units) <= limit:
             del self._ready[number]
@@ -114,6 +117,7 @@ class Desk:
         held = self._held.get(entry.number)
         group = held[1] if held is not None else self._ready.pop(entry.number, None)
         group = group or _Group(entry)
+        assert units, "a shape is held for nobody"
         group.units.extendleft(reversed(units))
         self._held[entry.number] = (barrier, group)
 

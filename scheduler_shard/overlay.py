@@ -60,6 +60,7 @@ class Overlay:
         """Keep a pod that the kernel has just counted on the snapshot."""
         self.drop(uid)
         self._serial += 1
+        assert node_id > 0, f"{uid} is counted on no node"
         self._rows[uid] = OverlayRow(shape=shape, node_id=node_id, serial=self._serial)
 
     def drop(self, uid: str) -> None:
@@ -87,12 +88,14 @@ class Overlay:
             self._uncount(row)
             row.node_id = node_id
             self._count(row)
+        assert row.sequence in (0, sequence), f"{uid} was committed twice"
         row.sequence = sequence
         heapq.heappush(self._committed, (sequence, uid, row.serial))
 
     def reached(self, sequence: int) -> None:
         """The snapshot contains every commit up to here."""
         committed = self._committed
+        assert sequence <= self._snapshot.version.sequence, "ahead of the snapshot"
         while committed and committed[0][0] <= sequence:
             _, uid, serial = heapq.heappop(committed)
             row = self._rows.get(uid)
@@ -105,9 +108,11 @@ class Overlay:
             self._uncount(row)
         self._rows.clear()
         self._committed.clear()
+        assert self._snapshot.tentative == 0, "something is counted that nobody proposed"
 
     def move_to(self, snapshot: Snapshot) -> None:
         """Count the same rows on another snapshot of the same epoch instead."""
+        assert snapshot.tentative == 0, "another overlay counts on this snapshot"
         self._snapshot = snapshot
         for row in self._rows.values():
             self._count(row)

@@ -51,6 +51,8 @@ class Proposed:
     def add(self, proposal: Proposal, *, entries: tuple[ShapeEntry, ...], at_s: float) -> None:
         """A decision that the Binder has not heard of."""
         key = (proposal.unit.unit_id, proposal.unit.attempt)
+        assert key not in self._open, f"{key} is proposed twice"
+        assert len(entries) == len(proposal.nodes), f"{key} has members without a node"
         self._open[key] = Open(proposal, entries=entries, at_s=at_s)
         self._unsent.append(key)
 
@@ -73,6 +75,7 @@ class Proposed:
 
     def opened(self, epoch: int) -> None:
         """A new stream: it knows no shapes, and gets everything again."""
+        assert not self._open or self.epoch is None, "a stream opens beside another"
         self.epoch = epoch
         self._defined.clear()
         self._book.take_dropped()
@@ -117,5 +120,6 @@ class Proposed:
             return []
         used = {entry.number for opened in self._open.values() for entry in opened.entries}
         forgotten = [number for number in dropped if number in self._defined and number not in used]
+        assert len(set(forgotten)) == len(forgotten), "a shape is forgotten twice"
         self._defined.difference_update(forgotten)
         return forgotten

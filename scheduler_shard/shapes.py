@@ -43,6 +43,7 @@ class ShapeBook:
         """The dispatcher names shapes."""
         for theirs, shape in shapes:
             number = self.base + theirs
+            assert number > self.base, f"shape {theirs} has the number of an older stream"
             self._highest = max(self._highest, number)
             self._entries[theirs] = ShapeEntry(number=number, theirs=theirs, shape=shape)
 
@@ -65,6 +66,7 @@ class ShapeBook:
         """The dispatcher numbers afresh from here on."""
         self._dropped += [entry.number for entry in self._entries.values()]
         self._entries.clear()
+        assert self._highest >= self.base, "numbers went back"
         self.base = self._highest
 
     def take_dropped(self) -> list[int]:

@@ -152,6 +152,7 @@ class Shard(Consulting, Gangs):
         self.draining = True
         self._answers.drain()
         self._give_up("the shard is draining")
+        assert not self._desk.ready, "drained and something is left to decide"
 
     def _give_up(self, reason: str) -> None:
         """Hand back all that is undecided."""
@@ -215,6 +216,8 @@ class Shard(Consulting, Gangs):
             self._claims.reached(self.picture.snapshot.version.sequence)
         elif step is Step.LOST:
             self.counts["resyncs"] += 1
+        version = self.picture.snapshot.version
+        assert step is not Step.ADVANCED or version.epoch == epoch, "another epoch's step"
         if step is not Step.NOTHING:
             self._desk.reached(self.picture.snapshot.version.sequence)
             self._desk.settled(self._overlay.oldest_serial)
@@ -258,6 +261,7 @@ class Shard(Consulting, Gangs):
             if opened is None:
                 self.counts["verdicts_unknown"] += 1
                 continue
+            assert now >= opened.at_s, "a verdict before its proposal"
             slowest = max(slowest, now - opened.at_s)
             self._settle(opened.proposal, verdict)
             self._answers.settled(verdict.unit_id, verdict.attempt)
@@ -304,6 +308,7 @@ class Shard(Consulting, Gangs):
             self._conclude(*answered, now)
         while left > 0 and (batch := self._desk.take(left)) is not None:
             left -= len(batch.units)
+            assert left >= 0, "more is decided in a round than was asked for"
             self._decide_batch(batch, now)
         return self._desk.ready or self._asking.ready
 
@@ -345,6 +350,7 @@ class Shard(Consulting, Gangs):
             own_first=first.own,
         )  # fmt: skip
         rows = placement.rows
+        assert len(rows) <= len(units), "more nodes than pods"
         nodes = self.picture.snapshot.node_id[np.array(rows, dtype=np.int64)].tolist()
         spares = self._spare_nodes(placement.spares, len(rows))
         for unit, node, others in zip(units, nodes, spares, strict=False):
@@ -366,6 +372,7 @@ class Shard(Consulting, Gangs):
         spares: tuple[int, ...],
         now: float,
     ) -> None:
+        assert len(nodes) == len(unit.members), f"{unit.unit_id} has members without a node"
         proposal = Proposal(unit, nodes, spares, self.picture.snapshot.version.sequence)
         for member, entry, node_id in zip(unit.members, entries, nodes, strict=True):
             self._overlay.add(member.uid, shape=entry.shape, node_id=node_id)
@@ -402,6 +409,7 @@ class Shard(Consulting, Gangs):
         units = self._ask_whom(entry, units) if self._extenders else units
         if not units:
             return []
+        assert self.picture.synced, "hopeless by a picture that is not whole"
         decided = self._claims.decide(self.kernel, entry.shape, units)
         for proposal in decided.proposals:
             self._preempt(entry, proposal, now)

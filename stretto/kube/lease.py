@@ -161,6 +161,7 @@ class LeaseMachine:
         """
         if self.tenure is not None or self.record is None:
             return self.settings.retry_s
+        assert not self.lost, "a Lease that was lost is waited for"
         rest = self._stood_since + self.settings.duration_s - now
         return min(max(rest, 0.0), self.settings.retry_s / LOOKS_A_RENEWAL)
 
@@ -174,6 +175,7 @@ class LeaseMachine:
 
     def observed(self, record: LeaseRecord | None, now: float) -> None:
         """The Lease was read; None if it does not exist."""
+        assert now >= self._stood_since, "the monotonic clock went back"
         before, self.record = self.record, record
         self._must_read = False
         if before is None or record is None or record.version != before.version:
@@ -199,10 +201,14 @@ class LeaseMachine:
             self._begin(record.version, self.record)
         else:
             self.announced = True  # only now was the epoch known to be written
+        assert not self.lost, "a Lease that was lost is renewed"
+        assert started >= self._renewed_at, "renewed before the last renewal"
         self.record = record
         self._renewed_at = started
 
     def _begin(self, epoch: int, before: LeaseRecord | None) -> None:
+        assert self.tenure is None, "a process has one tenure in its life"
+        assert epoch > 0, "an epoch is a version that the API server gave"
         self.tenure = Tenure(
             epoch=epoch,
             clean=before is not None and before.clean,

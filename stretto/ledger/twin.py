@@ -75,6 +75,7 @@ def take(account: Record, lines: Sequence[int]) -> int:
         if place is None or total > MAX_AMOUNT or total + account[place + 3] > account[place + 1]:
             give_back(account, lines[:at])
             return rid
+        assert 0 < total <= account[place + 1], "more is taken than there is"
         account[place + 2] = total
     return 0
 
@@ -86,6 +87,7 @@ def give_back(account: Record, lines: Sequence[int]) -> None:
             place = slot(account, rid)
             assert place is not None, "what was taken has a place"
             account[place + 2] -= amount
+            assert account[place + 2] >= 0, "more is given back than was taken"
 
 
 def unused(account: Record) -> bool:
@@ -145,6 +147,7 @@ class LedgerTwin:
         previous = meta.get("epoch", 0)
         if epoch < previous:
             raise LedgerFenced(f"epoch {epoch} is older than the ledger's {previous}")
+        assert epoch >= previous, "an epoch went back"
         store.installs += 1
         token = f"token-{store.installs}"
         intact = meta.get("state") == "OPEN" and not force_rebuild
@@ -173,6 +176,7 @@ class LedgerTwin:
             raise LedgerGap("the ledger was emptied or replaced")
         if meta["seq"] != self._sequence:
             raise LedgerGap(f"call {self._sequence + 1} meets a ledger at {meta['seq']}")
+        assert meta["epoch"] == self._stamp[1], "a stamp of another epoch"
         self._sequence += 1
         meta["seq"] = self._sequence
 
@@ -192,6 +196,7 @@ class LedgerTwin:
             if reply:
                 exceptions += [index + 1, *reply]
         assert len(exceptions) % REPLY_FIELDS == 0
+        assert pods_at == len(request.pods), "a member has no record"
         self.store.meta["state"] = "OPEN"
         return reserve_replies(exceptions, self.names, count=len(units))
 
@@ -213,7 +218,9 @@ class LedgerTwin:
         reply = self._misplaced(unit, request)
         if not reply:
             for pod_uid, record in records.items():
+                assert pod_uid not in self.store.pods, f"{pod_uid} is reserved twice"
                 self.store.pods[pod_uid] = pod_fields(record)
+        assert seen is None or seen[:2] < attempt, "an attempt is decided twice"
         self.store.units[unit.unit_id] = attempt + reply
         return [*reply, ""] if reply else []
 
@@ -292,6 +299,7 @@ class LedgerTwin:
         if account is None or account[0] == REMOVED_FLAG:
             return False
         for rid, amount in zip(lines[::2], lines[1::2], strict=True):
+            assert amount >= 0, "foreign pods hold less than nothing"
             account[ensure(account, rid) + 3] = amount
         return True
 
@@ -306,8 +314,10 @@ class LedgerTwin:
                 # What exceeds an exact number is not counted, neither here nor in the record.
                 place = ensure(account, rid)
                 counted = min(amount, MAX_AMOUNT - account[place + 2])
+                assert counted >= 0, "an account holds more than an exact number"
                 account[place + 2] += counted
                 record += [rid, counted]
+        assert uid not in self.store.pods, f"{uid} is adopted beside itself"
         self.store.pods[uid] = record
 
     def _release(self, uid: str) -> None:
@@ -339,6 +349,7 @@ class LedgerTwin:
             for at in range(1, len(old), 4):
                 if old[at + 2] and slot(account, old[at]) is None:
                     account += [old[at], 0, old[at + 2], 0]
+            assert sums_of(account, self.names) == sums_of(old, self.names), "what is used stays"
             accounts[uid] = account
         for uid in removed:
             if uid in accounts:

@@ -44,6 +44,7 @@ class QueueNode:
 
     def at(self, depth: int) -> QueueNode:
         """Its ancestor, or itself, at a depth."""
+        assert 0 <= depth <= self.depth, f"{self!r} has no ancestor at depth {depth}"
         return self.path[self.depth - depth]
 
     def contains(self, other: QueueNode) -> bool:

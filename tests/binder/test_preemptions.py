@@ -7,8 +7,8 @@ from collections.abc import Collection
 import msgspec
 import pytest
 
-from binder.cluster import PodFacts
 from binder.commit import Incoming
+from binder.placed import PodFacts
 from binder.preemption_claims import Claim, ClaimStage, Seat
 from stretto.model.objects import ObjectMeta
 from stretto.model.selector import RawSelector

@@ -218,9 +218,9 @@ async def test_missing_claims_and_classes_are_named_and_their_creation_wakes_the
         await api.create_pod("plain")
         await told(api, "p", 'persistentvolumeclaim "data" not found')
         await told(api, "q", "pod has unbound immediate PersistentVolumeClaims")
-        await bound_to(api, "plain")
+        assert await bound_to(api, "plain") == "n-0"
         await create_claim(api, "data", cls="fast")
-        await bound_to(api, "p")
+        assert await bound_to(api, "p") == "n-0"
 
 
 async def test_nodes_take_as_many_volumes_as_their_drivers_say(api: Api, tmp_path: Path) -> None:

@@ -1,88 +1,72 @@
-"""Make each fault of the table in a copy of the tree and see which test notices it.
+"""Make faults in a copy of the tree and see which test notices each of them.
 
-``make mutants`` prints the table; exit code 1 if a fault survives.
+``make mutants`` makes those of the table by hand, ``make mutants MACHINE=200 SEED=1`` so many that
+a machine chooses in the brain modules and in the ledger's script. Exit code 1 if a fault of the
+table survives, or too many of the machine's do.
 """
 
 from __future__ import annotations
 
 import argparse
-import pathlib
-import re
-import shutil
-import subprocess
+import random
 import sys
-import tempfile
-import time
+from collections.abc import Sequence
 
-from tests.mutants.table import MUTANTS, Mutant
+from tests.mutants.equivalent import EQUIVALENT
+from tests.mutants.machine import MachineMutant, sample
+from tests.mutants.runner import Fault, run
+from tests.mutants.table import MUTANTS
 
-ROOT = pathlib.Path(__file__).parents[2]
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
-TIMEOUT_S = 300
-
-
-def copy_of_the_tree(folder: pathlib.Path) -> pathlib.Path:
-    """What git tracks or would track, as it is now."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, check=True,
-    )  # fmt: skip
-    tree = folder / "tree"
-    for name in listing.stdout.decode().split("\0"):
-        source = ROOT / name
-        if name and source.is_file():
-            target = tree / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
-    return tree
+BAR = 0.9
+"""Part of the machine's mutants that has to be noticed (reliability R19)."""
 
 
-def first_failure(tree: pathlib.Path, tests: tuple[str, ...]) -> str:
-    """The test that fails first, "" if none does."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not kube and not e2e",
-         "-p", "no:cacheprovider", *tests],
-        check=False, cwd=tree, capture_output=True, text=True, timeout=TIMEOUT_S,
-    )  # fmt: skip
-    found = FAILED.search(done.stdout)
-    if found:
-        return found[1]
-    return "" if done.returncode == 0 else f"pytest ended with {done.returncode}: {done.stdout}"
+def told(fault: Fault, test: str, took_s: float) -> None:
+    """One line a fault, as it is known."""
+    sys.stdout.write(f"{fault.name:52} {took_s:5.1f} s  {test or 'SURVIVED'}\n")
+    sys.stdout.flush()
 
 
-def killer(tree: pathlib.Path, mutant: Mutant) -> str:
-    """The test that notices a mutant, "" if it survives."""
-    path = tree / mutant.file
-    text = path.read_text()
-    assert text.count(mutant.old) == 1, f"{mutant.name}: {mutant.file} has changed"
-    path.write_text(text.replace(mutant.old, mutant.new))
-    try:
-        return first_failure(tree, mutant.tests)
-    finally:
-        path.write_text(text)
+def by_hand(name: str, *, jobs: int) -> bool:
+    """Those of the table whose name contains ``name``; whether all are noticed."""
+    chosen = [m for m in MUTANTS if name in m.name]
+    found = run(chosen, jobs=jobs, told=told)
+    killed = sum(map(bool, found.values()))
+    sys.stdout.write(f"{killed} of {len(chosen)} mutants killed\n")
+    return killed == len(chosen)
+
+
+def by_machine(chosen: Sequence[MachineMutant], *, jobs: int) -> bool:
+    """Those of the machine; whether enough are noticed. Equivalent ones do not count."""
+    real = [m for m in chosen if m.key not in EQUIVALENT]
+    found = run(real, jobs=jobs, told=told)
+    killed = sum(map(bool, found.values()))
+    sys.stdout.write(
+        f"{killed} of {len(real)} mutants killed ({100 * killed / max(1, len(real)):.1f} %); "
+        f"{len(chosen) - len(real)} equivalent ones left out\n"
+    )
+    return killed >= BAR * len(real)
 
 
 def main() -> int:
-    """Try all, or those whose name contains the argument."""
+    """Try all of the table, those whose name contains the argument, or the machine's."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", nargs="?", default="", help="part of a mutant's name")
-    chosen = [m for m in MUTANTS if parser.parse_args().name in m.name]
-    survivors = 0
-    with tempfile.TemporaryDirectory(prefix="stretto-mutants-") as folder:
-        tree = copy_of_the_tree(pathlib.Path(folder))
-        everything = tuple(dict.fromkeys(test for mutant in chosen for test in mutant.tests))
-        if problem := first_failure(tree, everything):
-            sys.stdout.write(f"without any mutant {problem} fails: nothing is shown\n")
-            return 1
+    parser.add_argument("name", nargs="?", default="", help="part of a mutant's name, or file")
+    parser.add_argument("--machine", type=int, default=0, help="so many, chosen at random")
+    parser.add_argument("--seed", type=int, default=None, help="of the choice")
+    parser.add_argument("--jobs", type=int, default=1, help="at a time")
+    parser.add_argument("--list", action="store_true", help="print the machine's choice only")
+    options = parser.parse_args()
+    if not options.machine:
+        return 0 if by_hand(options.name, jobs=options.jobs) else 1
+    seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
+    chosen = sample(options.machine, seed=seed, only=options.name)
+    sys.stdout.write(f"{len(chosen)} mutants, seed {seed}\n")
+    if options.list:
         for mutant in chosen:
-            began = time.monotonic()
-            test = killer(tree, mutant)
-            survivors += not test
-            took = time.monotonic() - began
-            sys.stdout.write(f"{mutant.name:52} {took:5.1f} s  {test or 'SURVIVED'}\n")
-            sys.stdout.flush()
-    sys.stdout.write(f"{len(chosen) - survivors} of {len(chosen)} mutants killed\n")
-    return 1 if survivors else 0
+            sys.stdout.write(f"{mutant.name}\n")
+        return 0
+    return 0 if by_machine(chosen, jobs=options.jobs) else 1
 
 
 if __name__ == "__main__":

@@ -20,6 +20,11 @@ class Mutant:
     tests: tuple[str, ...]
     """What is run against it; the first failure is what kills it."""
 
+    def change(self, text: str) -> str:
+        """The file with the fault in it."""
+        assert text.count(self.old) == 1, f"{self.name}: {self.file} has changed"
+        return text.replace(self.old, self.new)
+
 
 LOSSES = "tests/ledger/test_losses.py"
 RESERVE = "tests/ledger/test_reserve.py"

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from binder.cluster import Cluster, PodFacts
+from binder.cluster import Cluster
+from binder.placed import PodFacts
 from stretto.model.quantity import MAX_AMOUNT
 from stretto.model.shape import Shape
 from stretto.model.unit import Version
