@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.lock
 .DEFAULT_GOAL := help
-.PHONY: quota simulate matrix help install check format test proto golden differential model reliability mutants rights races bench demo lock sbom audit clean
+.PHONY: assertions coverage quota simulate matrix help install check format test proto golden differential model reliability mutants rights races bench demo lock sbom audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -28,6 +28,11 @@ check: install ## format, lint, types, import contracts, module sizes, spelling,
 	$(BIN)/python tests/checks/house_rules.py
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python tests/checks/supply_chain.py
+	$(BIN)/python tests/checks/idle_tests.py
+	$(BIN)/python tests/checks/assertions.py
+
+assertions: install ## how densely the brain modules check themselves, module by module
+	$(BIN)/python tests/checks/assertions.py --all
 
 format: install ## format and mend what can be mended by machine
 	$(BIN)/ruff format .
@@ -66,8 +71,11 @@ reliability: install ## figures of docs/reliability.md: WHAT="late-binds lost-ta
 rights: install ## rights that deploy/ grants = rights that are used, by the API server's audit log: [ARGS="-k …"]
 	$(BIN)/python -m tests.e2e.rights $(ARGS)
 
-mutants: install ## make faults by hand in a copy of the tree; each must be noticed by a test: [NAME="part of a name"]
-	$(BIN)/python -m tests.mutants $(NAME)
+mutants: install ## make faults in a copy of the tree; each must be noticed by a test: [NAME="part of a name"] [MACHINE=200 SEED=1] [JOBS=2]
+	$(BIN)/python -m tests.mutants "$(NAME)" $(if $(MACHINE),--machine $(MACHINE)) $(if $(SEED),--seed $(SEED)) --jobs $(or $(JOBS),1)
+
+coverage: install ## branches that the tests take, of core and whole: [ARGS="tests/binder tests/dispatcher"]
+	$(BIN)/python -m tests.checks.coverage_figures $(ARGS)
 
 bench: install ## run the benchmarks: make bench [WHAT="decide ledger pipeline side-by-side"]
 	$(BIN)/python -m bench $(WHAT)

@@ -415,7 +415,6 @@ class Committer:
             if gone:
                 return self._verdict(incoming, VerdictKind.GONE, Cause.POD_GONE)
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
-        assert sequence <= cluster.next_sequence, "committed before the step that shows it"
         self.charges.hold_all(unit.members, tentative.charges)
         self.stakes.used(incoming)
         for member, shape, node_uid, volumes, devices in zip(
@@ -430,6 +429,7 @@ class Committer:
                     unit.attempt, incoming.shard, volumes, devices, devices.resources,
                 )
             )  # fmt: skip
+        assert sequence == cluster.next_sequence, "committed in another step than it is shown in"
         return Verdict(
             unit.unit_id, unit.attempt, VerdictKind.COMMITTED, Cause.NONE, sequence,
             tuple(tentative.nodes),

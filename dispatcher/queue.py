@@ -87,7 +87,6 @@ class Queue:
         """:meth:`add` for a pod that stands for itself, or for its group."""
         self._orders += 1
         record.order = self._orders
-        assert self._front_orders < 0, "orders of the front and of the line meet"
         self._pods.move(record, Place.WAITING, now)
         shape = record.shape
         shape.append(record)
@@ -137,7 +136,6 @@ class Queue:
 
     def back_off_lead(self, record: PodRecord, *, now: float, delay: float) -> None:
         """:meth:`back_off` for a pod that stands for itself, or for its group."""
-        assert delay >= 0, f"{record!r} backs off into the past"
         self._tokens += 1
         record.backoff_token = self._tokens
         self._pods.move(record, Place.BACKOFF, now)
@@ -168,7 +166,6 @@ class Queue:
         key = (-shape.priority, shape.head_order())
         if shape.heap_key is None or key < shape.heap_key:
             shape.heap_key = key
-            assert len(shape), f"{shape!r} is offered with nobody in it"
             self._tokens += 1
             self._lanes.push((*key, self._tokens, shape))
 
@@ -236,7 +233,6 @@ class Queue:
             if shape.heap_key != entry[:2]:
                 continue
             shape.heap_key = None
-            assert len(taken) < limit, "a shard is given more than it asked for"
             alone = self._take_from(shape, taken=taken, limit=limit, now=now, may_go=may_go)
             if len(shape) and not may_go(shape.head()):
                 aside.append(shape)
@@ -363,7 +359,6 @@ class Queue:
             self._statistics.scheduled_after_flush += shape.flushed
             shape.flushed = False
             shape.allowance *= PROBE_GROWTH
-            assert shape.allowance > 0, f"{shape!r} probes with nobody"
             if shape.allowance > PROBE_OPEN:
                 self._open(shape)
         self.left(record)
@@ -405,7 +400,6 @@ class Queue:
         self.offer(shape)
 
     def _park(self, shape: ShapeRecord) -> None:
-        assert shape.mode is not Mode.REFUSED, f"{shape!r} is parked, and waits for no event"
         shape.mode = Mode.PARKED
         shape.probes.clear()
         self._wakeups.park(shape)
@@ -422,7 +416,6 @@ class Queue:
         """
         shape.mode = Mode.BACKOFF
         shape.probes.clear()
-        assert not self._wakeups.holds(shape), f"{shape!r} is parked and backs off"
         shape.until = shape.parked_at + self._limits.backoff(shape.failures)
         if shape.until <= now:
             self._probe(shape)

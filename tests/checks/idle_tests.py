@@ -13,7 +13,7 @@ import ast
 import pathlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 ROOT = pathlib.Path(__file__).parents[2]
 CHECKS = re.compile(r"^(raises|warns|fail|timeout|validate|run_state_machine_as_test|assert_\w+)$")
@@ -48,16 +48,17 @@ def all_functions(tree: ast.AST) -> list[Function]:
     return [each for each in ast.walk(tree) if isinstance(each, Function)]
 
 
-def checking(trees: dict[str, ast.Module]) -> set[str]:
+def checking(trees: dict[str, ast.Module], known: Collection[str] = ()) -> set[str]:
     """Names of helpers of the tests that check something, themselves or by what they call. One
-    that is the name of something else, too, says nothing."""
+    that is the name of something else, too, says nothing. ``known``: names that check besides."""
     helpers = [
         f for tree in trees.values() for f in all_functions(tree) if not f.name.startswith("test_")
     ]
     found: set[str] = set()
     while True:
-        good = [checks_itself(f) or not found.isdisjoint(called(f)) for f in helpers]
-        bad = {f.name for f, checks in zip(helpers, good, strict=True) if not checks}
+        checks = found.union(known)
+        good = [checks_itself(f) or not checks.isdisjoint(called(f)) for f in helpers]
+        bad = {f.name for f, well in zip(helpers, good, strict=True) if not well}
         now = {f.name for f in helpers} - bad
         if now == found:
             return found
@@ -69,7 +70,8 @@ def idle(trees: dict[str, ast.Module]) -> Iterator[str]:
     everywhere = checking(trees)
     for path, tree in sorted(trees.items()):
         here = {f.name for f in all_functions(tree)}
-        helpers = everywhere - here | checking({path: tree})
+        helpers = everywhere - here
+        helpers |= checking({path: tree}, helpers)
         for function in all_functions(tree):
             if not function.name.startswith("test_") or checks_itself(function):
                 continue

@@ -11,7 +11,9 @@ annotations, and numbers outside functions: those are settings, whose value no t
 from __future__ import annotations
 
 import ast
+import bisect
 import dataclasses
+import itertools
 import pathlib
 import random
 import re
@@ -250,11 +252,13 @@ def of_script(file: str, text: str) -> Iterator[MachineMutant]:
 def _made(
     file: str, raw: bytes, places: list[tuple[int, int, str, str]]
 ) -> Iterator[MachineMutant]:
+    lines = raw.split(b"\n")
+    starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=0))
     for start, end, new, where in places:
-        line = raw.count(b"\n", 0, start)
+        line = bisect.bisect_right(starts, start) - 1
         yield MachineMutant(
             file, line + 1, where, start, end, raw[start:end].decode(), new,
-            raw.split(b"\n")[line].decode().strip(),
+            lines[line].decode().strip(),
         )  # fmt: skip
 
 
