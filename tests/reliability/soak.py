@@ -22,9 +22,13 @@ from tests.reliability.chaos_world import Flow, WatchedCluster, world
 LOOK_S = 10.0
 WARM_UP = 1 / 3
 MIB = 1 << 20
-SHORT_LOG = ["--log-bytes", str(MIB)]
-"""Of what followers may have missed: by default it grows to 64 MiB, which takes hours to fill and
-looks like a leak until then."""
+SMALL = {
+    "binder": ["--log-bytes", str(MIB)],
+    "dispatcher": ["--stories", "500"],
+    "shard": ["--stories", "500"],
+}
+"""What is kept of the past: by default 64 MiB of what followers may have missed and the stories of
+20,000 units, which look like leaks until they are full."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -78,7 +82,7 @@ async def run(*, minutes: float, rate: float, real: bool) -> int:
         folder = pathlib.Path(text)
         (folder / "stack").mkdir()
         async with world(folder, real=real) as (kubeconfig, cluster):
-            settings = StackSettings(standbys=True, flags={"binder": SHORT_LOG})
+            settings = StackSettings(standbys=True, flags=SMALL)
             stack = Stack(folder / "stack", kubeconfig, settings)
             try:
                 await soaked(stack, cluster, minutes=minutes, rate=rate)
