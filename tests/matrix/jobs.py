@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 import uvloop
 
 import tests.matrix.rows
+from stretto.ledger.server import die_with_parent
 from tests.matrix.play import plan, play
 from tests.matrix.row import ROWS, Played
 
@@ -29,7 +30,9 @@ def played_by_jobs(
     fields = [([row.number for row in group], seed) for seed in seeds for group in plan(rows, seed)]
     fields += [([number], 0) for number in rows if ROWS[number].scenario is None]
     spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+    with concurrent.futures.ProcessPoolExecutor(
+        jobs, mp_context=spawn, initializer=die_with_parent
+    ) as pool:
         runs = [pool.submit(on_one_field, *each, keep=keep, verbose=verbose) for each in fields]
         for run in concurrent.futures.as_completed(runs):
             yield run.result()
