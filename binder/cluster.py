@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-
 from binder.device_book import DeviceBook
 from binder.placed import NO_FACTS, NodeEntry, PodFacts, PodRow
 from binder.pod_labels import PodLabels

@@ -19,7 +19,12 @@ ROOT = pathlib.Path(__file__).parents[2]
 CHECKS = re.compile(r"^(raises|warns|fail|timeout|validate|run_state_machine_as_test|assert_\w+)$")
 """Names of calls that fail a test by themselves (a wait that ends in an error too), beside
 functions of the tests that do."""
-JUSTIFIED: dict[str, str] = {}
+JUSTIFIED: dict[str, str] = {
+    "tests/simulation/test_simulation.py::"
+    "test_a_pod_that_is_bound_and_deleted_in_a_gap_of_the_watch_keeps_no_room": (
+        "a run of the simulation raises at the first thing that is wrong, and if it does not rest"
+    ),
+}
 """``file::test`` → why it needs no assertion of its own."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
