@@ -73,6 +73,18 @@ def test_a_standby_looks_often_and_wakes_when_the_lease_may_be_taken() -> None:
     assert leading(at=100.0).pause_s(100.5) == SETTINGS.retry_s
 
 
+def test_after_a_wait_a_standby_reads_again_and_a_leader_does_not() -> None:
+    machine = LeaseMachine(SETTINGS)
+    machine.observed(record(7), 0.0)
+    assert machine.next_step(1.0) is Step.WAIT
+    machine.waited()
+    assert machine.next_step(1.0) is Step.READ
+    leader = leading(at=100.0)
+    leader.wrote(record(51, "me"), started=100.0)
+    leader.waited()
+    assert leader.next_step(100.1) is Step.WAIT
+
+
 def test_a_released_lease_is_taken_at_once_and_its_clean_mark_is_passed_on() -> None:
     machine = LeaseMachine(SETTINGS)
     machine.observed(record(7, "", clean=True), 0.0)
