@@ -363,6 +363,8 @@ class Groups:
                 assert group.members.get(lead.uid) is lead, f"{group!r} is led by a stranger"
                 if lead.place is Place.WAITING:
                     assert lead.shape is group.line, f"{lead!r} stands in the wrong line"
+                    anew = group.elected != group.serial
+                    assert not anew or group.key in self._dirty, f"{group!r} is decided as it was"
                 assert lead.place is not Place.GROUPED, f"{lead!r} leads and stays behind"
         for record in self._pods.records.values():
             if record.place is Place.GROUPED:

@@ -321,6 +321,7 @@ class Queue:
         shape = record.shape
         was_probe = record.uid in shape.probes
         shape.probes.discard(record.uid)
+        self._groups.touch(record)  # it may have changed while the answer was on its way
         if record.place is not Place.WAITING:
             self._pods.move(record, Place.WAITING, now)
             if record.asked_s >= 0:

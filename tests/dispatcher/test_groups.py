@@ -344,6 +344,33 @@ def test_a_group_that_is_deleted_in_flight_waits_for_its_object() -> None:
     assert brain.state("m0") is State.INCOMPLETE
 
 
+def test_an_answer_about_a_group_that_is_gone_parks_nobody() -> None:
+    """Its lead would be woken, and go out alone."""
+    brain = gang()
+    brain.machine.groups.legacy_served(False)
+    assert brain.units() == ["m0"]
+    known(brain, None)
+    assert brain.units() == [], "the answer is awaited"
+    brain.unplaceable("m0", at=5)
+    assert brain.units() == []
+    assert {brain.state(f"m{number}") for number in range(3)} == {State.INCOMPLETE}
+    for number in range(3):
+        assert 'pod group "g" to appear' in message(brain, f"m{number}")
+    brain.event(at=6)
+    brain.wait(2)
+    assert brain.units() == []
+
+
+def test_an_answer_about_a_group_that_has_changed_is_not_the_last() -> None:
+    brain = gang()
+    assert brain.units() == ["m0"]
+    known(brain, GroupRow(min_count=2))
+    assert brain.units() == [], "the answer is awaited"
+    brain.unplaceable("m0", at=5)
+    assert brain.units() == ["m0"]
+    assert len(members_of(brain, "m0")) == 2
+
+
 def test_a_condition_in_flight_holds_the_whole_gang_back() -> None:
     brain = gang(members=2)
     brain.dispatch()

@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.groups import QUORUM
 from stretto.model.groups import GROUP_LABEL
-from tests.e2e.api import PODS, Api, node_of, pod_manifest, scheduled_condition
+from tests.e2e.api import MERGE, PODS, Api, node_of, pod_manifest, scheduled_condition
 from tests.e2e.stack import Stack, StackSettings, until
 from tests.kube_env.control_plane import ControlPlane
 
@@ -120,6 +120,46 @@ async def test_a_gang_runs_whole_or_not_at_all_and_starts_when_there_is_room(
             return await bound(cluster, "large") == 3
 
         await until(grown, timeout_s=30, what="the gang runs with the new node")
+        await stack.settle()
+
+
+async def test_nobody_is_placed_for_a_group_that_is_deleted_while_its_gang_waits(
+    cluster: Api, tmp_path: Path
+) -> None:
+    await cluster.create_nodes(1, cpu="4")
+    async with Stack(tmp_path, cluster.plane.kubeconfig) as stack:
+        await create_group(cluster, "g", 3)
+        await create_members(cluster, "g", 3, cpu="2")
+
+        async def says(text: str, *, members: int) -> bool:
+            pods = [await cluster.pod(f"g-{i}") for i in range(3)]
+            return sum(text in scheduled_condition(p).get("message", "") for p in pods) == members
+
+        short = "minCount (3)"
+        await until(lambda: says(short, members=2), timeout_s=30, what="the gang does not fit")
+        await cluster.call("DELETE", f"{GROUPS}/g")
+        # The API server keeps a group that pods name, until its controller lets go of it.
+        bare = {"metadata": {"finalizers": None}}
+        await cluster.call("PATCH", f"{GROUPS}/g", bare, kind=MERGE)
+        gone = 'pod group "g" to appear'
+        await until(lambda: says(gone, members=3), timeout_s=30, what="the members are told")
+        await cluster.create_node("n-more", cpu="4")
+        await cluster.create_pod(
+            "single", cpu="1", nodeSelector={"kubernetes.io/hostname": "n-more"}
+        )
+
+        async def single() -> bool:
+            return bool(node_of(await cluster.pod("single")))
+
+        await until(single, timeout_s=30, what="the new node is known, and others go on")
+        assert await bound(cluster, "g") == 0
+        await cluster.delete_pod("single")
+        await create_group(cluster, "g", 3)
+
+        async def runs() -> bool:
+            return await bound(cluster, "g") == 3
+
+        await until(runs, timeout_s=30, what="the gang runs when its group is back")
         await stack.settle()
 
 
