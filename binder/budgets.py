@@ -56,7 +56,8 @@ class Budgets:
 
     def charge(self, uid: str, shape: Shape) -> None:
         """A pod will be asked to go."""
-        assert uid not in self._accepted, f"{uid} goes already, and is asked to go"
+        # It may be on its way out for an earlier claim already.
+        assert uid not in self._accepted or uid in self._charged, f"{uid} goes and is not charged"
         self._charged[uid] = shape
         self._publish_covering(shape)
 

@@ -366,7 +366,8 @@ class Admission:
             self.admitted += 1
             job.not_before = float("inf")  # the watch will show it
         elif result is JobResult.STALE:
-            job.not_before = float("inf")  # the watch shows what it has become
+            # The watch shows what it has become; if it has not changed, the same again is safe.
+            job.not_before = now + REFUSED_PAUSE_S
         elif result is JobResult.REFUSED and job.ordered:
             job.ordered = 0
             job.not_before = now + REFUSED_PAUSE_S

@@ -221,7 +221,7 @@ class Machine:
             if gate is not None and self.queue.gate is None:
                 gate.count_out(r for r in self.pods.records.values() if r.place in OUT)
             self.queue.use_gate(gate)
-            self.pods.came_back = None if gate is None else gate.released
+            self.pods.came_back = self.quota.released  # also of what comes back without queues
 
     def label_keys(self, keys: tuple[str, ...], now: float) -> None:
         """The set of label keys that selectors read, as the log has it now."""

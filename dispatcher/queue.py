@@ -1,5 +1,4 @@
-"""Who is next: active by priority and age, backoff, and the shapes that are parked as
-unschedulable.
+"""Who is next: active by priority and age, backoff, and shapes parked as unschedulable.
 
 Naive form: a queue of pods, each with its own failures, moved one by one by every event. Its
 fault: 9,000 hopeless pods of one shape cost 9,000 decisions each time a pod ends somewhere. The
@@ -321,7 +320,7 @@ class Queue:
         shape = record.shape
         was_probe = record.uid in shape.probes
         shape.probes.discard(record.uid)
-        self._groups.touch(record)  # it may have changed while the answer was on its way
+        self._groups.touch(record)  # it may have changed meanwhile
         if record.place is not Place.WAITING:
             self._pods.move(record, Place.WAITING, now)
             if record.asked_s >= 0:

@@ -139,7 +139,7 @@ class QuotaGate:
     def lets_ahead(self, line: ShapeRecord, refused: PodRecord, *, most: int) -> bool:
         """Whether pods go before one for which there is no room, because they were promised some;
         they stand at the head of the line then."""
-        if self.promises.has(refused.uid):
+        if not self.promises or self.promises.has(refused.uid):
             return False
         ahead = [record for record in line.waiting() if self.promises.has(record.uid)][:most]
         for record in reversed(ahead):

@@ -115,8 +115,8 @@ class PodWatch:
         keys = machine.shapes.label_keys
         for event in batch:
             kind, pod = event.kind, event.new
-            self.unread.drop(event.uid)
             if kind is EventKind.DELETED:
+                self.unread.drop(event.uid)
                 leaving = None
                 if pod is not None:
                     leaving = pod.leaving
@@ -131,8 +131,10 @@ class PodWatch:
                     self.unread.put(event.uid, (pod, version))
                     self._bulky_there.set()
                 else:
+                    self.unread.drop(event.uid)
                     machine.pod_seen(self._sight.of(pod, version=version, label_keys=keys), now)
             elif kind is EventKind.UNREADABLE:
+                self.unread.drop(event.uid)
                 machine.pod_seen(_unreadable(event), now)
 
     async def read_slowly(self) -> None:

@@ -110,6 +110,7 @@ class ConnectionPool:
         self._idle: list[_Connection] = []
         self._rows: list[Row] = []
         """Connections for rows, idle."""
+        self._busy_rows: set[Row] = set()
         self._queue: deque[asyncio.Future[None]] = deque()
         self._busy: dict[_Connection, tuple[float, asyncio.Future[Reply]]] = {}
         """Connections with a request on them: (deadline, answer)."""
@@ -155,7 +156,11 @@ class ConnectionPool:
         row = _usable(self._rows, since=self._loop.time() - IDLE_S)
         if row is None:
             row = await self._connected(lambda: Row(self._loop), deadline)
-        replies = await row.exchange(requests, timeout_s=deadline - self._loop.time())
+        self._busy_rows.add(row)
+        try:
+            replies = await row.exchange(requests, timeout_s=deadline - self._loop.time())
+        finally:
+            self._busy_rows.discard(row)
         if row.usable:
             self._rows.append(row)
         return replies
@@ -180,7 +185,7 @@ class ConnectionPool:
         """Close all connections but those of streams; requests on them fail."""
         for connection in (*self._idle, *self._busy):
             connection.close()
-        for row in self._rows:
+        for row in (*self._rows, *self._busy_rows):
             row.close()
         self._idle.clear()
         self._rows.clear()

@@ -43,6 +43,9 @@ could write them. Twice as long a row is tried after one that took half of it.""
 RESTS = 3
 """While binds are in flight: how much longer is rested than a row took."""
 REST_MAX_S = 0.2
+ALONE_S = 60.0
+"""How long events go one by one after a row was not answered whole: what is in between may pass on
+the first request of a row and swallow the others, which costs a whole time-out each time."""
 LOOK_S = 0.005
 """How often somebody who drains looks."""
 
@@ -102,6 +105,7 @@ class EventWriter:
         self._in_flight = 0
         self._row = 1
         """Events in a row now."""
+        self._alone_until = 0.0
         self.written = 0
         self.dropped = 0
         """Did not fit into the queue, or could not be written."""
@@ -194,8 +198,8 @@ class EventWriter:
         self.dropped += count - written
         took_s = self._clock() - began
         if took_s > ROW_S:
-            self._row = max(1, count // 2)
-        elif took_s < ROW_S / 2 and count == self._row:
+            self._row = max(1, min(self._row, count // 2))
+        elif took_s < ROW_S / 2 and count == self._row and self._clock() >= self._alone_until:
             self._row = min(ROW_MAX, count * 2)
         return took_s
 
@@ -210,7 +214,10 @@ class EventWriter:
                 await asyncio.sleep(backoff.next_s(at_least_s=wait_s))
             again, wait_s = [], 0.0
             for sent in [left] if not turn else [[one] for one in left]:
-                for one, answer in zip_longest(sent, await self._answers(sent)):
+                answers = await self._answers(sent)
+                if len(answers) < len(sent) > 1:
+                    self._row, self._alone_until = 1, self._clock() + ALONE_S
+                for one, answer in zip_longest(sent, answers):
                     if answer is None or answer.status in (401, 429) or answer.status >= 500:
                         again.append(one)
                         wait_s = max(wait_s, (answer and answer.retry_after) or 0.0)

@@ -171,7 +171,7 @@ def template_of(job: Job, *, schedulers: Collection[str]) -> Template:
         )
     else:
         problem = ""
-    spec = body["spec"]
+    spec = body.get("spec") or {}
     return Template(
         shape=Shape(
             profile=shape.profile,

@@ -288,3 +288,17 @@ def test_a_gang_outside_of_the_domain_its_group_requires_is_a_conflict(world: Wo
     assert verdict.kind is VerdictKind.COMMITTED
     (verdict,) = world.propose(world.incoming(pods[2], nodes=("n2",), unit_id="late"))
     assert kinds([verdict]) == [(VerdictKind.CONFLICT, Cause.NODE_CHANGED)]
+
+
+def test_of_two_attempts_in_one_batch_the_newer_is_remembered(world: World) -> None:
+    """The dispatcher sent again after a lost stream; the older waited behind others of its own."""
+    pod = world.api.create("p", ONE)
+    newer = world.incoming(pod, nodes=("n1",), attempt=Attempt(DISPATCHER, 2), epoch=1)
+    older = world.incoming(pod, nodes=("n1",), attempt=Attempt(DISPATCHER, 1))
+    verdicts = {verdict.attempt.number: verdict.kind for verdict in world.propose(newer, older)}
+    assert verdicts == {1: VerdictKind.COMMITTED, 2: VerdictKind.CONFLICT}
+    again = world.incoming(pod, nodes=("n1",), attempt=Attempt(DISPATCHER, 1))
+    (verdict,) = world.propose(again)
+    assert verdict.kind is VerdictKind.SUPERSEDED
+    world.settle_all()
+    assert world.api.binds == {pod.uid: ["n1"]}

@@ -434,3 +434,16 @@ def test_a_borrower_goes_where_only_a_queue_above_is_full(world: Preempting) -> 
     (gone,) = world.carry_out(world.claim(due))
     assert gone in {each.uid for each in borrowers[1:]}, "not the one that is guaranteed"
     world.machine.cluster.quota.validate()
+
+
+def test_a_victim_that_is_going_may_be_chosen_for_a_pod_that_is_more_urgent(
+    world: Preempting,
+) -> None:
+    victim = world.runs("victim", pod(2000), "n1")
+    first = world.api.create("first", pod(2000, priority=5))
+    world.preempt(first)
+    assert world.carry_out(world.claim(first)) == [victim.uid]
+    urgent = world.api.create("urgent", pod(2000, priority=10))
+    assert world.preempt(urgent).kind is VerdictKind.NOMINATED
+    world.write_nomination(world.claim(urgent))
+    assert world.evict(world.claim(urgent)) == [], "it is not asked twice"

@@ -115,7 +115,9 @@ def test_an_answer_that_does_not_come_says_nothing_and_the_promise_stands() -> N
     (third,) = [o for o in field.writes(2) if o.condition is None]
     field.carry_out(third)
     assert not field.jobs["j"].suspended
-    assert [o for o in field.writes(60) if o.condition is None] == []
+    assert [o for o in field.writes(20) if o.condition is None] == []
+    (fourth,) = [o for o in field.writes(20) if o.condition is None]
+    assert fourth.version == order.version, "nothing is shown: the same again is safe"
     field.show("j")
     assert field.amount("j") == 1
     assert [o.uid for o in field.writes(60) if o.condition is None] == []

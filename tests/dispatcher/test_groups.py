@@ -11,45 +11,13 @@ from dispatcher.pods import State
 from stretto.model.groups import (
     GANG_UNSCHEDULABLE,
     LEGACY_GROUPS,
-    PLACED,
-    GroupCondition,
     GroupRow,
 )
 from stretto.model.unit import Cause, Diagnosis, OutcomeKind
 from stretto.placement.events import NODE, Action, ClusterEvent
 from stretto.snapshot.delta import NodeRow
 from tests.dispatcher.brain import Brain, shape
-
-GROUP = "default/g"
-GANG_OF_3 = GroupRow(min_count=3)
-
-
-def gang(
-    *, members: int = 3, row: GroupRow | None = GANG_OF_3, key: str = GROUP, credits_: int = 64
-) -> Brain:
-    brain = Brain()
-    brain.shard(credits_=credits_)
-    if row is not None:
-        known(brain, row, key=key)
-    for number in range(members):
-        brain.pod(f"m{number}", shape(number + 1), group=key)
-    return brain
-
-
-def known(brain: Brain, row: GroupRow | None, *, key: str = GROUP, placed: int = 0) -> None:
-    brain.machine.group_states([(key, row, placed)], anew=False)
-
-
-def members_of(brain: Brain, lead: str) -> list[str]:
-    return [member.uid for member in brain.sent[lead][1].members]
-
-
-def message(brain: Brain, uid: str) -> str:
-    """What a pod is told; everybody's conditions are written."""
-    for order in brain.machine.patches(brain.now):
-        brain.machine.patch_replied(order.uid, PatchResult.WRITTEN, now=brain.now)
-    condition = brain.told(uid)
-    return condition.message if condition is not None else ""
+from tests.dispatcher.gangs import GANG_OF_3, GROUP, gang, known, members_of, message
 
 
 def test_a_gang_is_one_unit_of_members_of_different_shapes() -> None:
@@ -431,93 +399,3 @@ def test_gangs_go_out_by_priority_and_age_like_pods() -> None:
     brain.pod("single", shape(3, priority=2))
     brain.shard()
     assert brain.units() == ["b0", "single", "a0"]
-
-
-# ------------------------------------------------------------------- the group's own condition
-OURS = GroupRow(min_count=3, uid="u")
-SHORT = "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining"
-
-
-def orders(brain: Brain, result: PatchResult = PatchResult.WRITTEN) -> list[GroupCondition]:
-    """What groups are told now; every patch is answered."""
-    brain.dispatch()
-    found = brain.machine.group_patches(brain.now)
-    for order in found:
-        assert (order.key, order.uid) == (GROUP, "u")
-        brain.machine.groups.lane.reply(order.uid, result, now=brain.now, pause_s=1.0)
-    return [order.condition for order in found]
-
-
-def test_a_group_is_told_once_that_it_does_not_fit_and_that_it_does() -> None:
-    brain = gang(row=OURS)
-    assert orders(brain) == []
-    brain.unplaceable("m0", at=5, group=SHORT, found=1)
-    no = GroupCondition("False", "Unschedulable", SHORT)
-    assert orders(brain) == [no]
-    assert message(brain, "m1") == f"{GANG_UNSCHEDULABLE}, {SHORT}"
-    assert message(brain, "m2") == SHORT
-    known(brain, GroupRow(min_count=3, uid="u", told=no))
-    brain.event(at=6)
-    brain.wait(2)
-    assert brain.units() == ["m0"]
-    brain.unplaceable("m0", at=7, group=SHORT)
-    assert orders(brain) == []
-    known(brain, GroupRow(min_count=3, uid="u", told=no), placed=3)
-    assert orders(brain) == [PLACED]
-    known(brain, GroupRow(min_count=3, uid="u", told=PLACED), placed=2)
-    for uid in ("m0", "m1", "m2"):
-        brain.delete(uid, leaving=None)
-    assert orders(brain) == [], "once True it stays"
-
-
-def test_what_a_group_was_told_before_a_start_is_not_written_again() -> None:
-    brain = gang(row=GroupRow(min_count=3, uid="u", told=PLACED))
-    known(brain, GroupRow(min_count=3, uid="u", told=PLACED), placed=3)
-    assert orders(brain) == []
-
-
-def test_what_a_group_was_told_is_no_change_of_the_group() -> None:
-    brain = gang(row=OURS)
-    brain.dispatch()
-    brain.unplaceable("m0", at=5, group=SHORT)
-    known(brain, GroupRow(min_count=3, uid="u", told=GroupCondition("False", "x", "y")))
-    assert brain.units() == []
-    assert brain.state("m0") is State.UNSCHEDULABLE
-    known(brain, GroupRow(min_count=2, uid="u"))
-    assert brain.units() == ["m0"]
-
-
-def test_members_that_disagree_fail_the_group() -> None:
-    brain = gang(row=GroupRow(min_count=2, uid="u", priority=5), members=2)
-    (condition,) = orders(brain)
-    assert condition.reason == "SchedulerError"
-    assert condition.message.endswith("the pod group's priority, got 0 and 5")
-
-
-def test_a_group_without_its_members_is_told_nothing() -> None:
-    assert orders(gang(row=OURS, members=2)) == []
-
-
-def test_a_group_with_a_controller_of_its_own_is_told_nothing() -> None:
-    brain = gang(row=GANG_OF_3)
-    known(brain, GANG_OF_3, placed=3)
-    assert orders(brain) == []
-
-
-def test_a_groups_patch_that_fails_is_tried_three_times_with_pauses() -> None:
-    brain = gang(row=OURS)
-    known(brain, OURS, placed=3)
-    for _ in range(3):
-        assert orders(brain, PatchResult.FAILED) == [PLACED]
-        assert orders(brain) == []
-        brain.wait(1.5)
-    assert orders(brain) == []
-
-
-def test_a_group_that_is_made_anew_is_told_anew() -> None:
-    brain = gang(row=OURS)
-    known(brain, OURS, placed=3)
-    assert orders(brain) == [PLACED]
-    known(brain, None)
-    known(brain, OURS, placed=3)
-    assert orders(brain) == [PLACED]

@@ -195,7 +195,7 @@ def test_reading_takes_a_share_of_the_time() -> None:
     unread: Unread[int] = Unread(SlowLimits(share=0.1))
     for number in range(3):
         unread.put(f"u{number}", number)
-    unread.put("u0", 10)
+    unread.put("u0", 10)  # in its old place
     unread.drop("u1")
     unread.drop("unknown")
     assert (unread.wait_s(5.0), len(unread)) == (0.0, 2)
