@@ -1,10 +1,9 @@
 """Mutants that a machine makes: one operator, condition or statement of the brain modules or of the
 ledger's script at a time is another one, or left out.
 
-mutmut and cosmic-ray were looked at: neither changes Lua, the one runs the tests in its own copies
-of functions (which breaks the checks that read the source), the other brings a database and twenty
-packages. What they do that is of use here is these few changes, made in the text, so that a mutant
-is a line that can be read. Left alone are assertions and what only checks or prints, text, type
+mutmut and cosmic-ray were not taken: they know no Lua, and need copies of functions or a database
+where what is of use here is these few changes, made in the text, so that a mutant is a line that
+can be read. Left alone are assertions and what only checks or prints, text, type
 annotations, and numbers outside functions: those are settings, whose value no test should fix.
 """
 
