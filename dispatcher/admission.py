@@ -154,10 +154,12 @@ class Admission:
         for job in self.jobs.values():
             self._place(job)
 
-    def knows(self, uid: str, generation: int) -> bool:
-        """Whether the template of this generation of a Job was told."""
-        job = self.jobs.get(uid)
-        return job is not None and job.seen.generation == generation
+    def knows(self, seen: JobSeen) -> bool:
+        """Whether the template of a Job was told as it is now; labels have no generation."""
+        job = self.jobs.get(seen.uid)
+        if job is None:
+            return False
+        return (job.seen.generation, job.seen.queue) == (seen.generation, seen.queue)
 
     def seen(self, seen: JobSeen, template: Template | None) -> None:
         """A Job is so; ``template`` None: as before."""

@@ -117,7 +117,7 @@ class JobWatch:
             admission.seen(seen, Template(problem=f"the Job cannot be read: {event.problem}"))
         elif job is not None:
             seen = job_seen(job, version=event.resource_version)
-            known = admission.knows(event.uid, seen.generation)
+            known = admission.knows(seen)
             template = None if known else template_of(job, schedulers=self._schedulers)
             admission.seen(seen, template)
 

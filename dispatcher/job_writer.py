@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import msgspec
+
 from dispatcher.admission import PAUSE_S, JobOrder, JobResult
 from dispatcher.order_writer import OrderWriter
 from dispatcher.writer import api_time
 from stretto.kube.answers import Response
 from stretto.kube.client import MERGE, path_part
 from stretto.kube.errors import KubeError
-from stretto.model.jobs import ADMITTED
+from stretto.model.jobs import ADMITTED, Job
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,14 @@ def result_of(answer: Response) -> JobResult:
     return JobResult.REFUSED
 
 
+def suspended(answer: Response) -> bool:
+    """Whether the Job in an answer is suspended still; what cannot be read does not say so."""
+    try:
+        return bool(msgspec.json.decode(answer.body, type=Job).spec.suspend)
+    except msgspec.MsgspecError:
+        return False
+
+
 class JobWriter(OrderWriter[JobOrder]):
     """See :class:`OrderWriter`."""
 
@@ -64,6 +74,13 @@ class JobWriter(OrderWriter[JobOrder]):
             pause_s = answer.retry_after or PAUSE_S
             if result in (JobResult.UNKNOWN, JobResult.REFUSED):
                 text = f"{answer.status} {answer.text}"
+            elif result is JobResult.WRITTEN and order.condition is None and suspended(answer):
+                # Perhaps nothing has changed, and the watch will never show it.
+                result, text = (
+                    JobResult.REFUSED,
+                    "an admission policy or webhook keeps it suspended",
+                )
+            if text:
                 log.warning("job %s/%s: %s", order.namespace, order.name, text)
         except KubeError as error:
             log.warning("job %s/%s: %s", order.namespace, order.name, error)

@@ -127,6 +127,10 @@ class Promises:
         elders = min(promise.elders, max(0, promise.active - len(pods.flags)))
         return max(0, promise.count - pods.charged - elders)
 
+    def held(self) -> list[tuple[Shape, int]]:
+        """What the view counts for promises: (what a member asks for, members)."""
+        return [(each.shape, each.told) for each in self._promises.values() if each.told]
+
     def to_come(self, job: str) -> int:
         """Members of the promise that have no pod yet."""
         pods = self._pods.get(job, _NO_PODS)

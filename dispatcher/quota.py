@@ -105,8 +105,11 @@ class QuotaGate:
             shape = record.shape.shape
             assert shape is not None, "a pod that cannot be read is never taken"
             self._landed(record.uid)
+            promised = self.promises.has(record.uid)
             self.promises.out(record.uid)
             text = self.view.refusal(shape)
+            if text and promised:
+                text = self._refusal_without_promises(shape)
             if text and not (len(unit) == 1 and self._may_reclaim_one(shape)):
                 self._take_back(unit, sent)
                 return text
@@ -117,6 +120,17 @@ class QuotaGate:
         for record, shape in zip(unit, sent, strict=True):
             self._flying[record.uid] = shape
         return ""
+
+    def _refusal_without_promises(self, shape: Shape) -> str:
+        """For a pod that was promised room. More may be promised than there is: Jobs that others
+        have resumed, or a limit that was lowered; promises must not keep out all of their pods."""
+        held = self.promises.held()
+        for each, count in held:
+            self.view.suppose(each, -count)
+        text = self.view.refusal(shape)
+        for each, count in held:
+            self.view.suppose(each, count)
+        return text
 
     def _take_back(self, unit: Sequence[PodRecord], sent: Sequence[Shape]) -> None:
         """A unit is not sent: its members are not counted."""

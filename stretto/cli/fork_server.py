@@ -123,7 +123,11 @@ class ForkServer:
         server = os.getpid()
         # A signal for the fork waits until it has a fork's handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            raise
         if pid == 0:
             become(start.name, outputs=outputs, parent=server)
             raise Forked(start.arguments)

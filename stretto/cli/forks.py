@@ -164,7 +164,8 @@ class _Server:
             return
         asked = self._asked.popleft()
         if report.error:
-            asked.set_exception(OSError(report.error))
+            if not asked.done():
+                asked.set_exception(OSError(report.error))
             return
         fork = self._forks[report.pid] = Fork(report.pid)
         if asked.done():  # cancelled

@@ -88,6 +88,8 @@ class JobSeen(msgspec.Struct, frozen=True):
     """Members that run at once when it runs."""
     active: int = 0
     """Pods that it has, by its status, which may be a moment old."""
+    queue: str | None = None
+    """Its own label for a queue, which its pods do not have by it."""
     problem: str = ""
     """Why it is never resumed as it is, if one can tell without its template."""
     told: AdmissionCondition | None = None
@@ -116,6 +118,8 @@ def job_seen(job: Job, *, version: int) -> JobSeen:
     left = parallelism
     if spec.completions is not None:
         left = max(0, spec.completions - (status.succeeded or 0))
+    elif status.succeeded:
+        left = status.active or 0  # a work queue that one has found empty: nobody is replaced
     told, ended = None, meta.deletion_timestamp is not None
     for each in status.conditions or ():
         if each.type == ADMITTED:
@@ -132,6 +136,7 @@ def job_seen(job: Job, *, version: int) -> JobSeen:
         ended=ended,
         count=min(parallelism, left),
         active=status.active or 0,
+        queue=(meta.labels or {}).get(QUEUE_LABEL),
         problem=_problem(job, parallelism),
         told=told,
     )

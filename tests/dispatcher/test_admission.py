@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from unittest.mock import AsyncMock, MagicMock
+
 import pytest
 
-from dispatcher.admission import IN_FLIGHT, LOOK_EVERY_S, JobResult
+from dispatcher.admission import IN_FLIGHT, LOOK_EVERY_S, JobOrder, JobResult
+from dispatcher.job_writer import JobWriter
+from stretto.kube.answers import Response
 from stretto.model.jobs import Template
 from stretto.model.unit import Cause, OutcomeKind
 from stretto.quota.rows import QueueRow
@@ -75,6 +81,24 @@ def test_a_member_that_loses_its_reservation_is_promised_its_room_again_at_once(
     assert field.amount("j") == 0
 
 
+@pytest.mark.parametrize("most", [200, 500])
+def test_promises_above_a_limit_do_not_keep_out_the_pods_that_they_are_for(most: int) -> None:
+    """Others have resumed the Jobs, or a limit was lowered: more is promised than there is."""
+    field = JobField(a=QueueRow(limit=limit(most)))
+    for job in ("j", "k"):
+        field.job(job, "a", 4, suspended=False)
+        for number in range(4):
+            field.brain.pod(f"{job}{number}", members("a"), job=job)
+    field.brain.shard()
+    running: set[str] = set()
+    for _ in range(8):
+        sent = field.brain.units()
+        place(field, *sent)
+        running.update(sent)
+        field.brain.wait(11)
+    assert len(running) == most // 100, "up to the limit, and not above it"
+
+
 def place(field: JobField, *uids: str) -> None:
     """Units are committed and bound."""
     field.brain.settle(*uids)
@@ -121,6 +145,24 @@ def test_an_answer_that_does_not_come_says_nothing_and_the_promise_stands() -> N
     field.show("j")
     assert field.amount("j") == 1
     assert [o.uid for o in field.writes(60) if o.condition is None] == []
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+async def test_a_resumption_that_something_undoes_is_one_that_is_refused(suspended: bool) -> None:
+    """An admission policy suspends it again: the version is as before, and no watch tells."""
+    body = {"metadata": {"name": "j"}, "spec": {"suspend": suspended, "template": {}}}
+    client, core = AsyncMock(), MagicMock()
+    client.patch.return_value = Response(status=200, body=json.dumps(body).encode())
+    writer = JobWriter(client, core=core)
+    answered = asyncio.Event()
+    core.changed.side_effect = answered.set
+    writer.write([JobOrder("u", "default", "j", 7)])
+    running = asyncio.create_task(writer.run())
+    await answered.wait()
+    running.cancel()
+    (_, result), named = core.machine.admission.reply.call_args
+    assert result is (JobResult.REFUSED if suspended else JobResult.WRITTEN)
+    assert ("keeps it suspended" in named["text"]) == suspended
 
 
 def test_a_job_that_changed_under_the_write_is_looked_at_again() -> None:

@@ -61,6 +61,8 @@ def read(**spec: Any) -> Template:
         ({"parallelism": 4, "completions": 9, "status": {"succeeded": 9}}, 0),
         ({"parallelism": 4, "completions": 0}, 0),
         ({"parallelism": 0}, 0),
+        ({"parallelism": 3, "status": {"active": 3}}, 3),
+        ({"parallelism": 3, "status": {"succeeded": 2, "active": 1}}, 1),
     ],
 )
 def test_so_many_members_run_at_once(spec: dict[str, Any], count: int) -> None:
@@ -121,3 +123,8 @@ def test_the_state_is_read_from_the_object_alone() -> None:
     for end in ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"):
         assert seen(status={"conditions": [{"type": end, "status": "True"}]}).ended
     assert not seen(status={"conditions": [{"type": "Suspended", "status": "True"}]}).ended
+
+
+def test_its_own_label_for_a_queue_is_seen_as_it_has_no_generation() -> None:
+    labelled = job_seen(job(labels={QUEUE_LABEL: "b"}), version=7)
+    assert (labelled.queue, seen().queue) == ("b", None)
