@@ -470,7 +470,6 @@ class Committer:
             return  # given before: its outcome is in the log already
         if before is not None and before.attempt > verdict.attempt:
             return  # both stood in one batch, the newer first: nobody waits for this answer
-        assert before is None or before.attempt <= verdict.attempt, "an older attempt is answered"
         self._answered[verdict.unit_id] = verdict
         outcome = OUTCOMES.get(kind)
         if outcome is not None:

@@ -7,8 +7,9 @@ admit (or priorities of classes count as 0), a line in the log says so, and it i
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
 import msgspec
@@ -66,10 +67,7 @@ class JobWatch:
             group.create_task(self._watch_jobs())
 
     async def _watch_classes(self) -> None:
-        if not await self._reached(CLASSES_PATH, {}):
-            log.warning("priorities of Jobs that wait for admission count as 0")
-            self._classes_known.set()
-        await self._until_reached(CLASSES_PATH, {})
+        await self._until_reached(CLASSES_PATH, {}, without=self._without_classes)
         async for batch in self._batches(CLASSES_PATH, PriorityClass, {}):
             for event in batch:
                 if event.kind is EventKind.DELETED:
@@ -88,10 +86,7 @@ class JobWatch:
 
     async def _watch_jobs(self) -> None:
         await self._classes_known.wait()
-        if not await self._reached(JOBS_PATH, self._selector):
-            log.warning("Jobs are not admitted: they cannot be listed")
-            self._first_done()
-        await self._until_reached(JOBS_PATH, self._selector)
+        await self._until_reached(JOBS_PATH, self._selector, without=self._without_jobs)
         async for batch in self._batches(JOBS_PATH, Job, self._selector):
             for event in batch:
                 self.take(event)
@@ -128,10 +123,23 @@ class JobWatch:
             self._core.machine.synced()
             self._core.changed()
 
-    async def _until_reached(self, path: str, params: dict[str, str]) -> None:
-        while True:
+    def _without_classes(self) -> None:
+        log.warning("priorities of Jobs that wait for admission count as 0")
+        self._classes_known.set()
+
+    def _without_jobs(self) -> None:
+        log.warning("Jobs are not admitted: they cannot be listed")
+        self._first_done()
+
+    async def _until_reached(
+        self, path: str, params: dict[str, str], *, without: Callable[[], None]
+    ) -> None:
+        """Wait until objects can be listed; ``without`` is called once if that takes longer."""
+        for tries in itertools.count():
             if await self._reached(path, params):
                 return
+            if not tries:
+                without()
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _reached(self, path: str, params: dict[str, str]) -> bool:

@@ -12,7 +12,7 @@ from stretto.model.jobs import ADMISSION, ADMISSION_LABEL, ADMITTED
 from stretto.model.shape import QUEUE_LABEL
 from tests.e2e.api import MERGE, PODS, Api, Pod, node_of, pod_manifest
 from tests.e2e.stack import Stack, until
-from tests.e2e.test_quota import CRD, CRDS, QUEUES, create_queue, says
+from tests.e2e.test_quota import create_queue, says, serve_queues
 from tests.kube_env.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -25,15 +25,7 @@ async def cluster(new_control_plane: Callable[..., ControlPlane]) -> AsyncIterat
     """An API server with the definition of queues, and a Job controller."""
     plane = new_control_plane()
     async with Api(plane) as api:
-        await api.call("POST", CRDS, CRD)
-
-        async def served() -> bool:
-            try:
-                return (await api.answer("GET", QUEUES))[0] == 200
-            except ValueError:
-                return False  # "404 page not found", which is no JSON
-
-        await until(served, timeout_s=30, what="queues are served")
+        await serve_queues(api)
         plane.start_controller_manager("job-controller")
         yield api
 

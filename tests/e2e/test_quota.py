@@ -28,16 +28,21 @@ CRD = yaml.safe_load(
 async def cluster(new_control_plane: Callable[..., ControlPlane]) -> AsyncIterator[Api]:
     """An API server with the definition of queues."""
     async with Api(new_control_plane()) as api:
-        await api.call("POST", CRDS, CRD)
-
-        async def served() -> bool:
-            try:
-                return (await api.answer("GET", QUEUES))[0] == 200
-            except ValueError:
-                return False  # "404 page not found", which is no JSON
-
-        await until(served, timeout_s=30, what="queues are served")
+        await serve_queues(api)
         yield api
+
+
+async def serve_queues(api: Api) -> None:
+    """Define queues, and wait until they are served."""
+    await api.call("POST", CRDS, CRD)
+
+    async def served() -> bool:
+        try:
+            return (await api.answer("GET", QUEUES))[0] == 200
+        except ValueError:
+            return False  # "404 page not found", which is no JSON
+
+    await until(served, timeout_s=30, what="queues are served")
 
 
 def queue_manifest(name: str, **spec: Any) -> dict[str, Any]:

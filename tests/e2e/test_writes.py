@@ -54,22 +54,14 @@ async def test_two_writes_a_pod_and_none_when_nothing_has_changed(
         async with Stack(tmp_path, api.plane.kubeconfig) as stack:
             before = writes(log)
             await api.all(api.create_pod(f"p-{i}") for i in range(PODS))
-
-            async def all_told() -> bool:
-                return len(await api.events("Scheduled")) == PODS
-
-            await until(all_told, timeout_s=60, what="all are bound and told")
+            await told_all(api, "Scheduled", PODS)
             happy = writes(log) - before
             record_property("a bound pod", f"{happy.total() / PODS:.2f} writes: {dict(happy)}")
             assert happy == {"create pods/binding": PODS, "create events": PODS}
 
             before = writes(log)
             await api.all(api.create_pod(f"h-{i}", cpu="15") for i in range(HOPELESS))
-
-            async def all_refused() -> bool:
-                return len(await api.events("FailedScheduling")) == HOPELESS
-
-            await until(all_refused, timeout_s=60, what="all hopeless ones are told why")
+            await told_all(api, "FailedScheduling", HOPELESS)
             hopeless = writes(log) - before
             record_property("a hopeless pod", f"{hopeless.total() / HOPELESS:.2f} writes")
             assert hopeless == {"patch pods/status": HOPELESS, "create events": HOPELESS}
@@ -91,3 +83,10 @@ async def test_two_writes_a_pod_and_none_when_nothing_has_changed(
 
 async def attempts(stack: Stack) -> float:
     return (await stack.metrics("dispatcher")).total("scheduler_schedule_attempts_total")
+
+
+async def told_all(api: Api, reason: str, pods: int) -> None:
+    async def told() -> bool:
+        return len(await api.events(reason)) == pods
+
+    await until(told, timeout_s=60, what=f"{pods} events of {reason}")
