@@ -1,19 +1,22 @@
 """Make faults in a copy of the tree and see which test notices each of them.
 
 ``make mutants`` makes those of the table by hand, ``make mutants MACHINE=200 SEED=1`` so many that
-a machine chooses in the brain modules and in the ledger's script. Exit code 1 if a fault of the
-table survives, or too many of the machine's do.
+a machine chooses in the brain modules and in the ledger's script. Against the latter it runs the
+tests that take the changed line, if ``make coverage`` was run before; else those of its folder.
+Exit code 1 if a fault of the table survives, or too many of the machine's do.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import sys
 from collections.abc import Sequence
 
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.machine import MachineMutant, sample
+from tests.mutants.reached import measured
 from tests.mutants.runner import Fault, run
 from tests.mutants.table import MUTANTS
 
@@ -30,7 +33,7 @@ def told(fault: Fault, test: str, took_s: float) -> None:
 def by_hand(name: str, *, jobs: int) -> bool:
     """Those of the table whose name contains ``name``; whether all are noticed."""
     chosen = [m for m in MUTANTS if name in m.name]
-    found = run(chosen, jobs=jobs, told=told)
+    found = run(chosen, jobs=jobs, told=told, rounds=lambda mutant, _: [mutant.tests])
     killed = sum(map(bool, found.values()))
     sys.stdout.write(f"{killed} of {len(chosen)} mutants killed\n")
     return killed == len(chosen)
@@ -39,7 +42,10 @@ def by_hand(name: str, *, jobs: int) -> bool:
 def by_machine(chosen: Sequence[MachineMutant], *, jobs: int) -> bool:
     """Those of the machine; whether enough are noticed. Equivalent ones do not count."""
     real = [m for m in chosen if m.key not in EQUIVALENT]
-    found = run(real, jobs=jobs, told=told)
+    reached = functools.cache(measured)
+    found = run(
+        real, jobs=jobs, told=told, rounds=lambda mutant, tests: reached(tests).rounds(mutant)
+    )
     killed = sum(map(bool, found.values()))
     sys.stdout.write(
         f"{killed} of {len(real)} mutants killed ({100 * killed / max(1, len(real)):.1f} %); "

@@ -1,0 +1,69 @@
+"""Which tests take a line of the code, from the last ``make coverage``; the quick ones first.
+
+A test that does not come by a line cannot notice a fault there, so that of thousands of tests some
+dozens are left, and of these the quickest know nearly always. Without a measurement, or where a
+line was taken by no test's own process, a mutant's folders are run as a whole.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import json
+import pathlib
+
+from coverage import CoverageData
+
+from tests.checks.contexts import TOOK
+from tests.mutants.machine import MachineMutant
+
+DATA = pathlib.Path("out/coverage/data")
+QUICK_S = 3.0
+QUICK_TESTS = 60
+MOST_S = 200.0
+"""What the tests of one mutant take together, by the measurement; a slow machine takes longer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reached:
+    """The tests of each line, as measured."""
+
+    data: CoverageData | None
+    took_s: dict[str, float]
+    """Of those that exist."""
+    _lines: dict[str, dict[int, list[str]]] = dataclasses.field(default_factory=dict)
+
+    def _of_line(self, file: str, line: int) -> list[str]:
+        """Of the last measured line up to this one: an expression may be written on several."""
+        if self.data is None:
+            return []
+        if file not in self._lines:
+            self._lines[file] = self.data.contexts_by_lineno(file)
+        lines = self._lines[file]
+        known = sorted(number for number in lines if number > 0)
+        at = bisect.bisect_right(known, line)
+        return lines[known[at - 1]] if at else []
+
+    def rounds(self, mutant: MachineMutant) -> list[tuple[str, ...]]:
+        """What is run, one after the other, until something fails."""
+        taking = (test for test in self._of_line(mutant.file, mutant.line) if test in self.took_s)
+        tests = sorted(taking, key=lambda test: (self.took_s[test], test))
+        if not tests:
+            return [mutant.tests]
+        sums, total = [], 0.0
+        for test in tests:
+            total += self.took_s[test]
+            sums.append(total)
+        quick = max(1, min(QUICK_TESTS, bisect.bisect_right(sums, QUICK_S)))
+        most = max(quick, bisect.bisect_right(sums, MOST_S))
+        return [part for part in (tuple(tests[:quick]), tuple(tests[quick:most])) if part]
+
+
+def measured(existing: frozenset[str]) -> Reached:
+    """What ``make coverage`` has left, as far as its tests still exist."""
+    if not DATA.is_file() or not TOOK.is_file():
+        return Reached(None, {})
+    data = CoverageData(basename=str(DATA))
+    data.read()
+    took = json.loads(TOOK.read_text())
+    return Reached(data, {test: took_s for test, took_s in took.items() if test in existing})
