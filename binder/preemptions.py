@@ -57,6 +57,8 @@ class Preemptions:
         """Unbound pods with a nomination in their status: uid → (namespace, name)."""
         self._unshown: dict[str, int] = {}
         """Pods that we have nominated and the watch has not shown yet → their version then."""
+        self._shown = 0
+        """Up to this version the watch of nominees has shown everything."""
         self.asked_to_go: set[str] = set()
         """Victims that the API server has agreed to let go, and that are still there."""
         self.fresh: list[Claim] = []
@@ -149,10 +151,16 @@ class Preemptions:
         seat.resource_version = resource_version or seat.resource_version
         assert seat in claim.seats, "a nomination of another claim"
         seat.written = True
-        if seat.member.uid not in self._nominees:
-            self._unshown[seat.member.uid] = seat.resource_version
         if claim.stage is ClaimStage.NOMINATING and all(each.written for each in claim.seats):
             claim.stage = ClaimStage.EVICTING
+        uid = seat.member.uid
+        if uid in self._nominees:
+            return
+        if 0 < resource_version <= self._shown:
+            # The watch was faster than the answer: it has shown the nomination come and go.
+            self.nominee_gone(uid, version=0)
+        else:
+            self._unshown[uid] = seat.resource_version
 
     def next_victims(self, claim: Claim) -> list[Leaving] | None:
         """Whom to ask to go now; an empty list: nobody any more, or (``claim.waits``) it is for an
@@ -321,6 +329,7 @@ class Preemptions:
         self, uid: str, *, name: tuple[str, str], version: int, node: str, shape: Shape
     ) -> None:
         """The watch shows an unbound pod (namespace, name) that is nominated to a node."""
+        self._shown = max(self._shown, version)
         self._nominees[uid] = name
         self._unshown.pop(uid, None)
         if not self._older(uid, version):
@@ -328,6 +337,7 @@ class Preemptions:
 
     def nominee_gone(self, uid: str, *, version: int) -> None:
         """The watch shows that a pod is bound, gone, or not nominated any more."""
+        self._shown = max(self._shown, version)
         self._nominees.pop(uid, None)
         self._unshown.pop(uid, None)
         if self._older(uid, version):
@@ -338,6 +348,7 @@ class Preemptions:
     def nominees_listed(self, version: int) -> None:
         """A list of the nominated pods is complete and shows ``version``. A pod that we nominated
         before, and that it lacks, was gone before the watch could show it."""
+        self._shown = max(self._shown, version)
         for uid, written in list(self._unshown.items()):
             if written <= version:
                 self.nominee_gone(uid, version=0)

@@ -395,6 +395,44 @@ def test_a_nominee_that_came_and_went_between_two_lists_is_nominated_no_longer(
     assert claim.withdrawn
 
 
+@pytest.mark.parametrize("by", ["watch", "list"])
+def test_a_nominee_that_came_and_went_before_the_answer_is_nominated_no_longer(
+    world: Preempting, by: str
+) -> None:
+    """The answer to the write is slower than the watch, which shows nothing of that pod again: its
+    room would be promised to a ghost for ever."""
+    world.runs("low", pod(2000), "n1")
+    high = world.api.create("high", pod(2000, priority=10))
+    world.preempt(high)
+    claim = world.claim(high)
+    seat, preemptions = claim.seats[0], world.machine.preemptions
+    written = high.version + 1
+    preemptions.nominee_seen(
+        high.uid, name=("default", "high"), version=written, node=seat.node_name, shape=high.shape
+    )
+    if by == "watch":
+        preemptions.nominee_gone(high.uid, version=written + 1)
+    else:
+        preemptions.nominee_gone(high.uid, version=0)
+        preemptions.nominees_listed(written + 1)
+    assert high.uid in world.machine.cluster.nominated, "the claim stands until it is answered"
+    preemptions.nominated(claim, seat, written)
+    assert high.uid not in world.machine.cluster.nominated
+    assert world.evict(claim) == []
+    assert world.outcomes()[-1].kind is OutcomeKind.GONE
+
+
+def test_an_answer_before_the_watch_takes_back_no_nomination(world: Preempting) -> None:
+    world.runs("low", pod(2000), "n1")
+    high = world.api.create("high", pod(2000, priority=10))
+    world.preempt(high)
+    claim = world.claim(high)
+    world.machine.preemptions.nominees_listed(high.version)
+    world.write_nomination(claim)
+    assert high.uid in world.machine.cluster.nominated
+    assert not claim.withdrawn
+
+
 def test_a_nominee_that_a_list_shows_stays(world: Preempting) -> None:
     world.runs("low", pod(2000), "n1")
     high = world.api.create("high", pod(2000, priority=10))
