@@ -1,94 +1,69 @@
 """Node selector terms over label columns (component-helpers nodeaffinity of 1.37).
 
 A requirement becomes a table over the values that a key has in the cluster, so a selector costs one
-look-up per node whatever its operator. A term that upstream fails to parse (a value that no label
-can have, a Gt bound that is no integer) matches nothing, as there.
+look-up per node whatever its operator; very many terms are looked up together. A term that upstream
+fails to parse (a value that no label can have, a Gt bound that is no integer) matches nothing, as
+there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
 from stretto.model.shape import NAME_FIELD as NAME_FIELD
 from stretto.model.shape import NodeTerm, Requirement
-from stretto.placement.framework import Bools, Int64s, View
+from stretto.model.term_index import int64
+from stretto.placement.framework import Bools, View
+from stretto.placement.node_term_table import TermTable
 from stretto.snapshot.columns import Snapshot
-from stretto.snapshot.labels import LabelColumn, int64
+from stretto.snapshot.labels import LabelColumn
 
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
+MANY = 16
+"""Up to so many terms are quicker one by one, each in a few vector passes."""
+_LAST = ("node terms",)
 _NO_TABLE: Bools = np.zeros(0, dtype=np.bool_)
 
 
 class LabelRequirement:
-    """key operator values on node labels, or several requirements on one key of which one must
-    hold; a table by value id, made anew when new values appear.
-
-    What passes is a set of values, or all but a set, beside numbers beyond a bound: so a thousand
-    requirements on a key, ORed, are one table.
-    """
+    """key operator values on node labels; a table by value id, made anew when new values appear."""
 
     def __init__(self, requirement: Requirement, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._key = requirement.key
-        self._absent = False
+        self._requirement = requirement
+        self._values = frozenset(requirement.values)
+        self._absent = requirement.operator in ("NotIn", "DoesNotExist")
         """Nodes without the key pass."""
-        self._inside: set[str] = set()
-        """Values that pass."""
-        self._outside: set[str] | None = None
-        """All values but these pass; None: nothing of the kind."""
-        self._above: int | None = None
-        self._below: int | None = None
         self._column: LabelColumn | None = None
         self._table = _NO_TABLE
-        self.or_else(requirement)
 
-    def or_else(self, requirement: Requirement) -> None:
-        """Pass what another requirement on the same key passes as well."""
-        self._column = None
-        match requirement.operator:
-            case "In":
-                self._inside.update(requirement.values)
-            case "NotIn" | "Exists":
-                self._absent |= requirement.operator == "NotIn"
-                but = set(requirement.values)
-                self._outside = but if self._outside is None else self._outside & but
-            case "DoesNotExist":
-                self._absent = True
-            case "Gt":
-                bound = int64(requirement.values[0])
-                assert bound is not None
-                self._above = bound if self._above is None else min(bound, self._above)
-            case "Lt":
-                bound = int64(requirement.values[0])
-                assert bound is not None
-                self._below = bound if self._below is None else max(bound, self._below)
-
-    def table(self, column: LabelColumn) -> Bools:
+    def _made(self, column: LabelColumn) -> Bools:
         """bool by value id; id 0 stands for nodes without the key."""
-        table: Bools = np.full(len(column.values), self._outside is not None, dtype=np.bool_)
-        for values, passes in ((self._outside or (), False), (self._inside, True)):
-            for value in values:
+        operator = self._requirement.operator
+        others = operator in ("NotIn", "Exists")
+        table: Bools = np.full(len(column.values), others, dtype=np.bool_)
+        if operator in ("Gt", "Lt"):
+            numbers, are_numbers = column.numbers()
+            bound = int64(self._requirement.values[0])
+            assert bound is not None
+            table = are_numbers & (numbers > bound if operator == "Gt" else numbers < bound)
+        else:
+            for value in self._values:
                 known = column.id_of(value)
                 if known > 0:
-                    table[known] = passes
-        if self._above is not None or self._below is not None:
-            numbers, are_numbers = column.numbers()
-            if self._above is not None:
-                table |= are_numbers & (numbers > self._above)
-            if self._below is not None:
-                table |= are_numbers & (numbers < self._below)
+                    table[known] = not others
         table[0] = self._absent
         return table
 
     def _refreshed(self) -> LabelColumn:
-        column = self._snapshot.label_column(self._key)
+        column = self._snapshot.label_column(self._requirement.key)
         if column is not self._column or len(self._table) != len(column.values):
             self._column = column
-            self._table = self.table(column)
+            self._table = self._made(column)
         return column
 
     def passes(self, view: View) -> Bools:
@@ -99,51 +74,24 @@ class LabelRequirement:
 
     def passes_row(self, row: int) -> bool:
         """The same for one row."""
-        column = self._snapshot.label_column(self._key)
+        column = self._snapshot.label_column(self._requirement.key)
         known = column.cells[row]
         return self._takes(column.values[known]) if known else self._absent
 
     def _takes(self, value: str) -> bool:
-        if value in self._inside or (self._outside is not None and value not in self._outside):
-            return True
-        if self._above is None and self._below is None:
-            return False
-        number = int64(value)
-        return number is not None and (
-            (self._above is not None and number > self._above)
-            or (self._below is not None and number < self._below)
-        )
-
-
-class KeyWeights:
-    """Weighed label requirements on one key, added up: a table by value id, as a pod may prefer ten
-    thousand things of a key."""
-
-    def __init__(self, key: str, snapshot: Snapshot) -> None:
-        self._key = key
-        self._snapshot = snapshot
-        self._weighed: list[tuple[int, LabelRequirement]] = []
-        self._column: LabelColumn | None = None
-        self._table: Int64s = np.zeros(0, dtype=np.int64)
-
-    def add(self, weight: int, requirement: Requirement) -> None:
-        """One more, before the first use."""
-        self._weighed.append((weight, LabelRequirement(requirement, self._snapshot)))
-
-    def raw(self, view: View) -> Int64s:
-        """int64[view.size]: the weights of those that hold."""
-        column = self._snapshot.label_column(self._key)
-        if column is not self._column or len(self._table) != len(column.values):
-            self._column = column
-            self._table = np.zeros(len(column.values), dtype=np.int64)
-            for weight, requirement in self._weighed:
-                self._table += weight * requirement.table(column)
-        raw: Int64s = self._table[view.of(column.ids)]
-        return raw
-
-    def raw_row(self, row: int) -> int:
-        """The same for one row."""
-        return sum(weight for weight, each in self._weighed if each.passes_row(row))
+        match self._requirement.operator:
+            case "In":
+                return value in self._values
+            case "NotIn":
+                return value not in self._values
+            case "Exists":
+                return True
+            case "DoesNotExist":
+                return False
+        number, bound = int64(value), int64(self._requirement.values[0])
+        assert bound is not None
+        above = self._requirement.operator == "Gt"
+        return number is not None and (number > bound if above else number < bound)
 
 
 class NameRequirement:
@@ -194,9 +142,7 @@ class Term:
 
 def compile_term(term: NodeTerm, snapshot: Snapshot) -> Term | None:
     """A term ready to evaluate; None when it is empty or upstream could not parse it."""
-    if not term.expressions and not term.fields:
-        return None
-    if not all(map(_parses, term.expressions)) or not all(map(_field_parses, term.fields)):
+    if not _means_something(term):
         return None
     return Term(
         [LabelRequirement(r, snapshot) for r in term.expressions]
@@ -204,52 +150,52 @@ def compile_term(term: NodeTerm, snapshot: Snapshot) -> Term | None:
     )
 
 
-def compile_weighed(
-    weighed: Iterable[tuple[int, NodeTerm]], snapshot: Snapshot
-) -> tuple[list[tuple[int, Term]], list[KeyWeights]]:
-    """Weighed terms ready to be added up, without those that match nothing; those of a single label
-    requirement by key."""
-    found: list[tuple[int, Term]] = []
-    by_key: dict[str, KeyWeights] = {}
-    for weight, term in weighed:
-        if len(term.expressions) != 1 or term.fields:
-            compiled = compile_term(term, snapshot)
-            if compiled is not None:
-                found.append((weight, compiled))
-        elif _parses(requirement := term.expressions[0]):
-            if requirement.key not in by_key:
-                by_key[requirement.key] = KeyWeights(requirement.key, snapshot)
-            by_key[requirement.key].add(weight, requirement)
-    return found, list(by_key.values())
-
-
-def compile_terms(terms: Iterable[NodeTerm], snapshot: Snapshot) -> list[Term]:
-    """Terms ready to be ORed, without those that match nothing. Those that consist of a single
-    label requirement become one for each key: a pod may have ten thousand."""
-    found: list[Term] = []
-    single: dict[str, LabelRequirement] = {}
+def compile_terms(terms: Sequence[NodeTerm], snapshot: Snapshot) -> list[Term | TermTable]:
+    """Terms ready to be ORed, without those that match nothing; very many become one."""
+    if len(terms) <= MANY:
+        return [each for term in terms if (each := compile_term(term, snapshot)) is not None]
+    kept = snapshot.derived.get(_LAST)
+    if isinstance(kept, tuple) and kept[0] is terms:
+        return [kept[1]]  # filters of several plugins ask for those of one pod
+    table = TermTable(snapshot)
     for term in terms:
-        if len(term.expressions) != 1 or term.fields:
-            compiled = compile_term(term, snapshot)
-            if compiled is not None:
-                found.append(compiled)
-            continue
-        requirement = term.expressions[0]
+        if _means_something(term):
+            table.add(term.expressions, term.fields)
+    snapshot.derived[_LAST] = (terms, table)
+    return [table]
+
+
+def compile_weighed(
+    weighed: Sequence[tuple[int, NodeTerm]], snapshot: Snapshot
+) -> tuple[list[tuple[int, Term]], list[TermTable]]:
+    """Weighed terms ready to be added up, without those that match nothing; very many become
+    one."""
+    if len(weighed) <= MANY:
+        compiled = ((weight, compile_term(term, snapshot)) for weight, term in weighed)
+        return [(weight, term) for weight, term in compiled if term is not None], []
+    table = TermTable(snapshot)
+    for weight, term in weighed:
+        if _means_something(term):
+            table.add(term.expressions, term.fields, weight=weight)
+    return [], [table]
+
+
+def _means_something(term: NodeTerm) -> bool:
+    """Whether a term is not empty, and upstream could parse it. (Loops: there are thousands.)"""
+    for requirement in term.expressions:
         if not _parses(requirement):
-            continue
-        known = single.get(requirement.key)
-        if known is not None:
-            known.or_else(requirement)
-        else:
-            known = single[requirement.key] = LabelRequirement(requirement, snapshot)
-            found.append(Term([known]))
-    return found
+            return False
+    for field in term.fields:
+        if not _field_parses(field):
+            return False
+    return bool(term.expressions or term.fields)
 
 
 def _parses(requirement: Requirement) -> bool:
     values = requirement.values
-    if not all(len(v) <= 63 and _LABEL_VALUE.fullmatch(v) for v in values):
-        return False
+    for value in values:
+        if len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
+            return False
     match requirement.operator:
         case "In" | "NotIn":
             return len(values) > 0

@@ -164,6 +164,10 @@ class Snapshot(ObjectReading):
         """Committed pods of a row: shape number → count."""
         return self._pods.of(row)
 
+    def carries(self, key: str) -> bool:
+        """Whether a node carries a label key, or did."""
+        return self._labels.carried(key)
+
     def label_column(self, key: str) -> LabelColumn:
         """The column of a label key; ask each time, columns are bounded and may be rebuilt."""
         return self._labels.column(key, self.node_rows)

@@ -7,32 +7,22 @@ with new ids.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from stretto.model.term_index import int64
 from stretto.snapshot.delta import NodeRow
 from stretto.snapshot.resources import grown
 
 Int32s = npt.NDArray[np.int32]
 Numbers = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_INT64 = 1 << 63
 COLUMNS = 256
 """Columns kept at most: 256 keys of 10,000 nodes are 10 MB."""
 
 ABSENT = 16_384
 """Keys that no node carries, remembered at most."""
-
-
-def int64(text: str) -> int | None:
-    """Go's strconv.ParseInt(text, 10, 64)."""
-    if len(text) > 64 or not _INTEGER.fullmatch(text):
-        return None
-    value = int(text)
-    return value if -_INT64 <= value < _INT64 else None
 
 
 class LabelColumn:
@@ -95,6 +85,10 @@ class LabelTable:
         self._absent: dict[str, LabelColumn] = {}
         """Of keys that no node carries, which any pod may name in any number: they share one empty
         array, and take no other key's place."""
+
+    def carried(self, key: str) -> bool:
+        """Whether a node carries a key, or did."""
+        return key in self._carried
 
     def column(self, key: str, rows: Sequence[NodeRow | None]) -> LabelColumn:
         """The column of a key; built from ``rows`` if it is not there, O(nodes) once."""

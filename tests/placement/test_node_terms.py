@@ -1,16 +1,17 @@
-"""Terms of a pod by the thousand: put together where that is possible, and of the same meaning."""
+"""Terms of a pod by the thousand: put together, and of the same meaning."""
 
 from __future__ import annotations
 
 import random
 
 import msgspec
+import numpy as np
 import pytest
 
 from stretto.model.shape import NodeTerm, PodTerm, Requirement
 from stretto.placement.domains import Domains
 from stretto.placement.framework import View
-from stretto.placement.node_selector import compile_term, compile_terms, compile_weighed
+from stretto.placement.node_selector import MANY, compile_term, compile_terms, compile_weighed
 from stretto.placement.plugins.node_affinity import NodeAffinityScorer
 from stretto.placement.pod_questions import AnyOf, Selected
 from stretto.snapshot.columns import Snapshot
@@ -29,39 +30,77 @@ def nodes(rng: random.Random, count: int, *, first: int = 0) -> list[NodeChange]
     return rows
 
 
-def term(rng: random.Random) -> NodeTerm:
+def requirement(rng: random.Random) -> Requirement:
     operator = rng.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
     values = {"Exists": (), "DoesNotExist": (), "Gt": ("2",), "Lt": ("2",)}.get(
-        operator, tuple(rng.sample(VALUES[:5], rng.randint(1, 3)))
+        operator, tuple(rng.sample((*VALUES[:5], "no value!"), rng.randint(1, 3)))
     )
-    own = (Requirement(rng.choice(("zone", "disk", "absent")), operator, values),)
-    more = (Requirement("zone", "Exists"),) if rng.random() < 0.2 else ()
-    return NodeTerm(own + more)
+    return Requirement(rng.choice(("zone", "disk", "absent")), operator, values)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_single_requirements_ored_on_one_key_are_one_table(seed: int) -> None:
+def field(rng: random.Random) -> Requirement:
+    name = f"n{rng.randint(0, 30)}" if rng.random() < 0.9 else "elsewhere"
+    return Requirement(
+        rng.choice(("metadata.name", "metadata.name", "other")),
+        rng.choice(("In", "NotIn")),
+        (name,),
+    )
+
+
+def term(rng: random.Random) -> NodeTerm:
+    asked = tuple(requirement(rng) for _ in range(rng.choice((0, 1, 1, 2, 2, 3))))
+    return NodeTerm(asked, (field(rng),) if rng.random() < 0.3 else ())
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_very_many_terms_together_are_what_they_are_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
     snapshot = Snapshot()
     snapshot.apply(Delta(1, 1, nodes=nodes(rng, 12)))
-    terms = [term(rng) for _ in range(rng.randint(0, 6))]
+    few = rng.randint(0, MANY)
+    weighed = [(rng.randint(1, 100), term(rng)) for _ in range(rng.choice((few, MANY + 1, 60)))]
+    terms = [each for _, each in weighed]
     together = compile_terms(terms, snapshot)
-    one_by_one = [each for each in (compile_term(t, snapshot) for t in terms) if each is not None]
-    assert len(together) <= len(one_by_one)
+    assert len(together) <= (MANY if len(terms) <= MANY else 1)
+    compiled = [(weight, compile_term(each, snapshot)) for weight, each in weighed]
+    scorer = NodeAffinityScorer(*compile_weighed(weighed, snapshot))
     for step in range(2):  # then with values that were not there before
-        view = View(snapshot)
-        expected = [any(each.passes_row(row) for each in one_by_one) for row in range(view.size)]
-        assert [any(each.passes_row(row) for each in together) for row in range(view.size)] == (
-            expected
-        )
-        vector = [any(each.passes(view)[row] for each in together) for row in range(view.size)]
-        assert vector == expected
+        for rows in (None, np.array([3, 0, 7], dtype=np.int64)):
+            view = View(snapshot, rows)
+            asked = range(view.size) if rows is None else rows.tolist()
+            holding = [
+                [weight for weight, each in compiled if each is not None and each.passes_row(row)]
+                for row in asked
+            ]
+            vector = np.zeros(view.size, dtype=np.bool_)
+            for each in together:
+                vector |= each.passes(view)
+            assert vector.tolist() == [bool(weights) for weights in holding]
+            assert [any(each.passes_row(row) for each in together) for row in asked] == (
+                vector.tolist()
+            )
+            assert scorer.raw(view).tolist() == list(map(sum, holding))
+            assert [scorer.raw_row(row) for row in asked] == list(map(sum, holding))
         snapshot.apply(Delta(1, 2 + step, nodes=nodes(rng, 12, first=12 * (step + 1))))
 
 
-def test_a_thousand_terms_on_a_key_are_one() -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_one_by_one_a_row_is_what_the_vector_says(seed: int) -> None:
+    rng = random.Random(seed)
+    snapshot = Snapshot()
+    snapshot.apply(Delta(1, 1, nodes=nodes(rng, 12)))
+    for each in (compile_term(term(rng), snapshot) for _ in range(30)):
+        if each is not None:
+            rows = range(snapshot.rows)
+            assert each.passes(View(snapshot)).tolist() == [each.passes_row(row) for row in rows]
+
+
+def test_the_terms_of_a_pod_are_put_together_once() -> None:
+    """The filters of two plugins read them: node affinity, and spread for the nodes it counts."""
     terms = [NodeTerm((Requirement("zone", "NotIn", (str(n),)),)) for n in range(1_000)]
-    assert len(compile_terms(terms, Snapshot())) == 1
+    snapshot = Snapshot()
+    assert compile_terms(terms, snapshot)[0] is compile_terms(terms, snapshot)[0]
+    assert compile_terms(list(terms), snapshot)[0] is not compile_terms(terms, snapshot)[0]
 
 
 def test_topology_keys_that_no_node_carries_cost_no_tally() -> None:
@@ -93,24 +132,3 @@ def test_terms_of_a_kin_by_topology_key() -> None:
     kin = Snapshot().kins.of(shape)
     assert [each.term for each in kin.terms_over("t0") if each.term in terms] == [terms[0]] * 2
     assert kin.terms_over("other") == ()
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_weighed_requirements_on_one_key_are_one_table(seed: int) -> None:
-    rng = random.Random(seed)
-    snapshot = Snapshot()
-    snapshot.apply(Delta(1, 1, nodes=nodes(rng, 12)))
-    weighed = [(rng.randint(1, 100), term(rng)) for _ in range(rng.randint(0, 8))]
-    terms, by_key = compile_weighed(weighed, snapshot)
-    compiled = [(weight, compile_term(each, snapshot)) for weight, each in weighed]
-    for step in range(2):
-        view = View(snapshot)
-        expected = [
-            sum(weight for weight, each in compiled if each is not None and each.passes_row(row))
-            for row in range(view.size)
-        ]
-        scorer = NodeAffinityScorer(terms, by_key)
-        assert scorer.raw(view).tolist() == expected
-        assert [scorer.raw_row(row) for row in range(view.size)] == expected
-        more = nodes(rng, 12, first=12 * (step + 1))
-        snapshot.apply(Delta(1, 2 + step, nodes=more))

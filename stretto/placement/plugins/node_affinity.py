@@ -18,12 +18,12 @@ from stretto.placement.framework import (
     View,
 )
 from stretto.placement.node_selector import (
-    KeyWeights,
     LabelRequirement,
     Term,
     compile_terms,
     compile_weighed,
 )
+from stretto.placement.node_term_table import TermTable
 from stretto.snapshot.columns import Snapshot
 
 NAME = "NodeAffinity"
@@ -124,23 +124,23 @@ class NodeAffinityScorer(Scorer):
     name = NAME
     normalise = Normalise.DEFAULT
 
-    def __init__(self, preferred: list[tuple[int, Term]], by_key: list[KeyWeights]) -> None:
+    def __init__(self, preferred: list[tuple[int, Term]], tables: list[TermTable]) -> None:
         self._preferred = preferred
-        self._by_key = by_key
+        self._tables = tables
 
     def raw(self, view: View) -> Int64s:
         """int64[view.size]."""
         total = np.zeros(view.size, dtype=np.int64)
         for weight, term in self._preferred:
             total += term.passes(view) * np.int64(weight)
-        for weights in self._by_key:
-            total += weights.raw(view)
+        for table in self._tables:
+            total += table.raw(view)
         return total
 
     def raw_row(self, row: int) -> int:
         """The same for one row."""
         terms = sum(weight for weight, term in self._preferred if term.passes_row(row))
-        return terms + sum(weights.raw_row(row) for weights in self._by_key)
+        return terms + sum(table.raw_row(row) for table in self._tables)
 
 
 class NodeAffinity(Plugin):
@@ -166,6 +166,6 @@ class NodeAffinity(Plugin):
     def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:
         """None when no preferred term can match."""
         wanted = (*self._added.preferred, *shape.preferred_node_terms)
-        weighed = ((item.weight, item.term) for item in wanted if item.weight)
-        preferred, by_key = compile_weighed(weighed, snapshot)
-        return NodeAffinityScorer(preferred, by_key) if preferred or by_key else None
+        weighed = [(item.weight, item.term) for item in wanted if item.weight]
+        preferred, tables = compile_weighed(weighed, snapshot)
+        return NodeAffinityScorer(preferred, tables) if preferred or tables else None
