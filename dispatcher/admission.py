@@ -22,19 +22,27 @@ version that it was decided on, so at most one is ever carried out.
 from __future__ import annotations
 
 import bisect
-import enum
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import msgspec
 
-from dispatcher.admission_look import Line, Look, Order
+from dispatcher.admission_look import Line, Look
+from dispatcher.job_records import (
+    INVALID,
+    NOT_SUSPENDED,
+    WAITS,
+    JobOrder,
+    JobRecord,
+    JobResult,
+    LineKey,
+    Waiting,
+)
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import ShapeTable
-from stretto.model.jobs import AdmissionCondition, JobSeen, Template
+from stretto.model.jobs import AdmissionCondition, JobSeen, Template, queue_problem
 from stretto.model.shape import Shape
 from stretto.quota.rows import asked
-from stretto.quota.tree import QueueNode, Tree
+from stretto.quota.tree import Tree
 
 LOOK_EVERY_S = 0.25
 LOOK_ANYWAY_S = 5.0
@@ -47,90 +55,48 @@ PAUSE_S = 1.0
 """After a write that failed or is unknown."""
 REFUSED_PAUSE_S = 30.0
 """After one that the API server will not have."""
+LAPSES_EVERY_S = 5.0
+"""How often it is looked which pods do not appear."""
 ADMITTED = AdmissionCondition("True", "Admitted", "")
-WAITS, INVALID = "WaitingForQuota", "Invalid"
+RUNS = AdmissionCondition(
+    "False",
+    NOT_SUSPENDED,
+    "it was created without spec.suspend, so nobody has admitted it: its pods wait for quota one "
+    "by one; suspend it to have it admitted as a whole",
+)
 
 
-class JobResult(enum.Enum):
-    """What became of a write."""
+class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Times of admission."""
 
-    WRITTEN = enum.auto()
-    STALE = enum.auto()
-    """Not carried out: the Job has changed, or is gone."""
-    REFUSED = enum.auto()
-    """Not carried out, and the same again would not be either."""
-    UNKNOWN = enum.auto()
-
-
-class JobOrder(msgspec.Struct, frozen=True):
-    """A write: the Job is resumed if ``condition`` is None, else it is told that."""
-
-    uid: str
-    namespace: str
-    name: str
-    version: int
-    condition: AdmissionCondition | None = None
-    transition: bool = False
-    """The condition's status changes."""
-
-
-LineKey = tuple[str, str, tuple[str, ...]]
-"""(namespace, queue label, names of the resources that a member asks for)."""
-
-
-class JobRecord:
-    """A Job that asks for admission."""
-
-    __slots__ = (
-        "in_flight", "line", "not_before", "order", "ordered", "problem", "seen", "tell_after",
-        "template", "told", "was_suspended",
-    )  # fmt: skip
-
-    def __init__(self, seen: JobSeen, template: Template) -> None:
-        self.seen = seen
-        self.template = template
-        self.problem = ""
-        """Found out while it was looked at."""
-        self.line: LineKey | None = None
-        """Where it waits."""
-        self.order: Order = (0, "", "")
-        self.ordered = 0
-        """The version that it is being resumed at, 0: it is not."""
-        self.in_flight = False
-        """A write is."""
-        self.not_before = 0.0
-        self.tell_after = 0.0
-        self.told = seen.told
-        """The condition as last seen or written."""
-        self.was_suspended = seen.suspended
-
-    @property
-    def runs(self) -> bool:
-        """It is, or is being, resumed."""
-        return not self.seen.suspended or self.ordered > 0
-
-
-class Waiting(NamedTuple):
-    """What a line says for the status of its queue."""
-
-    queue: QueueNode
-    members: int
-    why: str
-    since: float
+    promise_s: float = 300.0
+    """How long room is kept for pods of an admitted Job while none of them appears; 0: for ever."""
 
 
 class Admission:
     """See the module docstring."""
 
-    def __init__(self, gate: QuotaGate, shapes: ShapeTable) -> None:
+    def __init__(
+        self, gate: QuotaGate, shapes: ShapeTable, limits: AdmissionLimits | None = None
+    ) -> None:
         self._gate = gate
         self._shapes = shapes
+        self._limits = limits or AdmissionLimits()
+        says = f"no pod of it appeared for {self._limits.promise_s:g} s while some were missing"
+        self._lapsed = AdmissionCondition(
+            "True",
+            "PodsMissing",
+            f"{says}: room for these is not kept any more, and they wait for quota one by one",
+        )
         self.jobs: dict[str, JobRecord] = {}
         self._lines: dict[LineKey, Line] = {}
         self._classes: Mapping[str, int] | None = None
         self._default = 0
         self._untold: dict[str, JobRecord] = {}
         self._paused: dict[str, JobRecord] = {}
+        self._unchecked: dict[str, JobRecord] = {}
+        """New in a line, or the queues have changed: they may ask for more than is ever there."""
+        self._lapses_at = 0.0
         self._synced = False
         self._serial = 0
         self._looked: tuple[object, ...] = ()
@@ -155,11 +121,11 @@ class Admission:
             self._place(job)
 
     def knows(self, seen: JobSeen) -> bool:
-        """Whether the template of a Job was told as it is now; labels have no generation."""
+        """Whether the template of a Job was told as it is now."""
         job = self.jobs.get(seen.uid)
         if job is None:
             return False
-        return (job.seen.generation, job.seen.queue) == (seen.generation, seen.queue)
+        return job.seen.generation == seen.generation
 
     def seen(self, seen: JobSeen, template: Template | None) -> None:
         """A Job is so; ``template`` None: as before."""
@@ -192,7 +158,8 @@ class Admission:
         self._unline(job)
         self._untold.pop(uid, None)
         self._paused.pop(uid, None)
-        self._gate.promises.forget(uid)
+        self._unchecked.pop(uid, None)
+        self._gate.promises.forget(job.seen.owner)
 
     def _place(self, job: JobRecord) -> None:
         """Put a Job where it belongs: into a line, among those that run, or aside."""
@@ -201,12 +168,12 @@ class Admission:
         seen, promises = job.seen, self._gate.promises
         shape = job.template.shape
         if job.runs:
-            if shape is not None:
+            if shape is not None and job.ever_suspended:
                 new = job.was_suspended
-                promises.promise(seen.uid, shape, count=seen.count, active=seen.active, new=new)
+                promises.promise(seen.owner, shape, count=seen.count, active=seen.active, new=new)
         else:
-            job.was_suspended = True
-            promises.drop(seen.uid)
+            job.was_suspended, job.came = True, -1
+            promises.drop(seen.owner)
             if not self.problem_of(job) and shape is not None and seen.uid not in self._paused:
                 self._line_up(job, shape)
         self._untold[seen.uid] = job
@@ -217,6 +184,7 @@ class Admission:
         job.order = -self.priority_of(job), job.seen.created, job.seen.uid
         line = self._lines.setdefault(job.line, Line())
         bisect.insort(line.orders, job.order)
+        self._unchecked[job.seen.uid] = job
 
     def _unline(self, job: JobRecord) -> None:
         if job.line is not None:
@@ -225,11 +193,14 @@ class Admission:
             if not line.orders:
                 del self._lines[job.line]
             job.line = None
+            self._unchecked.pop(job.seen.uid, None)
 
     def problem_of(self, job: JobRecord) -> str:
         """Why a Job is never resumed as it is."""
         name = job.template.priority_class
-        problem = job.seen.problem or job.template.problem or job.problem
+        template = job.template
+        problem = job.seen.problem or template.problem or queue_problem(job.seen, template)
+        problem = problem or job.problem
         if not problem and name and self._classes is not None and name not in self._classes:
             problem = f"spec.template names a PriorityClass {name}, which does not exist"
         return problem
@@ -257,6 +228,7 @@ class Admission:
                 del self._paused[uid]
                 job.problem = ""
                 self._place(job)
+        self._lapse(now)
         self._look(orders, now)
         self._resume_again(orders, now)
         self._tell(orders, now)
@@ -273,6 +245,27 @@ class Admission:
         self._looked_at = now
         done = Look(self, gate, self._shapes, now=now).run(orders)
         self._looked = known if done else ()
+
+    def _lapse(self, now: float) -> None:
+        """Room is not kept for ever for pods that nobody makes."""
+        if now - self._lapses_at < LAPSES_EVERY_S or not self._limits.promise_s:
+            return
+        self._lapses_at = now
+        promises = self._gate.promises
+        for uid, job in self.jobs.items():
+            owner, came = job.seen.owner, promises.came(job.seen.owner)
+            waits = not job.seen.suspended and promises.to_come(owner) > 0
+            if not waits or came != job.came:
+                job.came, job.missed_since = came, now
+            elif now - job.missed_since >= self._limits.promise_s:
+                promises.lapse(owner)
+            if job.runs and self.says(job) != job.told:
+                self._untold[uid] = job
+
+    def take_unchecked(self) -> list[JobRecord]:
+        """Jobs in lines of which it is not known whether a limit allows so much; told once."""
+        unchecked, self._unchecked = self._unchecked, {}
+        return list(unchecked.values())
 
     def lines(self) -> dict[LineKey, Line]:
         """All lines, each with a Job at least."""
@@ -322,8 +315,10 @@ class Admission:
     def says(self, job: JobRecord) -> AdmissionCondition | None:
         """What the condition of a Job is to say; None: nothing (yet)."""
         if job.runs:
-            waited = job.told is not None or job.was_suspended
-            return ADMITTED if waited and not job.ordered else None
+            if job.ordered:
+                return None
+            lapsed = self._gate.promises.lapsed(job.seen.owner)
+            return RUNS if not job.ever_suspended else self._lapsed if lapsed else ADMITTED
         if problem := self.problem_of(job):
             return AdmissionCondition("False", INVALID, problem)
         line = self._lines.get(job.line) if job.line is not None else None
@@ -343,7 +338,9 @@ class Admission:
 
     def _look_anew(self) -> None:
         """The queues have changed: what was set aside may fit."""
-        for job in self.jobs.values():
+        for uid, job in self.jobs.items():
+            if job.line is not None:
+                self._unchecked[uid] = job
             if job.problem and job.seen.uid not in self._paused:
                 job.problem = ""
                 self._place(job)
@@ -399,26 +396,21 @@ class Admission:
             if queue is not None:
                 members = sum(self.jobs[uid].seen.count for _, _, uid in line.orders)
                 yield Waiting(queue, members, line.why, line.since)
-        for uid, job in self.jobs.items():
-            to_come = self._gate.promises.to_come(uid)
+        for job in self.jobs.values():
+            to_come = self._gate.promises.to_come(job.seen.owner)
             shape = job.template.shape
             queue = self._gate.view.assigned(shape).queue if shape is not None else None
             if to_come and queue is not None:
                 yield Waiting(queue, to_come, "", 0.0)
 
-    def promised(self) -> Iterator[tuple[QueueNode, Shape, int]]:
-        """(queue, what a member asks for, members) of what is promised beside the pods."""
-        for uid, job in self.jobs.items():
-            shape, amount = job.template.shape, self._gate.promises.amount(uid)
-            queue = self._gate.view.assigned(shape).queue if shape is not None else None
-            if shape is not None and queue is not None and amount:
-                yield queue, shape, amount
-
     def counts(self) -> dict[str, tuple[int, int]]:
         """State → (Jobs, members of them)."""
-        found = dict.fromkeys(("waiting", "invalid", "admitted"), (0, 0))
+        found = dict.fromkeys(("waiting", "invalid", "admitted", "unadmitted"), (0, 0))
         for job in self.jobs.values():
-            name = "admitted" if job.runs else "waiting" if job.line is not None else "invalid"
+            if job.runs:
+                name = "admitted" if job.ever_suspended else "unadmitted"
+            else:
+                name = "waiting" if job.line is not None else "invalid"
             jobs, members = found[name]
             found[name] = jobs + 1, members + job.seen.count
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, NamedTuple
 
+from dispatcher.job_records import JobOrder, Order
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import Mode, ShapeRecord, ShapeTable
 from stretto.model.shape import Shape
@@ -14,10 +15,7 @@ from stretto.quota.tree import QueueNode
 from stretto.quota.view import over_text
 
 if TYPE_CHECKING:
-    from dispatcher.admission import Admission, JobOrder
-
-Order = tuple[int, str, str]
-"""(minus priority, creation, uid)."""
+    from dispatcher.admission import Admission
 
 
 class Line:
@@ -66,6 +64,7 @@ class Look:
 
     def run(self, orders: list[JobOrder]) -> bool:
         """Resume what has room; False: there may be more to do at once."""
+        self._check()
         self._fill(orders)
         while self._heap and self._admission.room:
             *_, entry = heapq.heappop(self._heap)
@@ -79,6 +78,17 @@ class Look:
         for shape, count in self._supposed:
             self._gate.view.suppose(shape, -count)
         return not self._heap and self._admission.room and not self._unready
+
+    def _check(self) -> None:
+        """What no limit ever allows stands in nobody's way, and is told so wherever it stands."""
+        tree = self._gate.view.tree
+        for job in self._admission.take_unchecked():
+            shape = job.template.shape
+            assert shape is not None, "a Job in a line has a shape"
+            queue = tree.assigned(shape.namespace, shape.queue).queue
+            too_much = queue is not None and _beyond(queue, shape, job.seen.count)
+            if too_much:
+                self._admission.set_aside(job, too_much)
 
     def _fill(self, orders: list[JobOrder]) -> None:
         view, queues = self._gate.view, False
@@ -136,10 +146,6 @@ class Look:
             why = f"waiting for quota: others wait for {resource} of queue {name}{where} before it"
             self._admission.wait(line, why, self._now)
             return False
-        too_much = _beyond(queue, shape, count)
-        if too_much:
-            self._admission.set_aside(job, too_much)
-            return True
         lack = self._gate.view.lack(queue, shape, count)
         if lack is not None and not self._gate.may_reclaim(queue, _times(shape, count)):
             self._short[lack[0].name, lack[1]] = None

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from dispatcher.admission import JobOrder
 from dispatcher.conditions import PatchOrder
 from dispatcher.group_conditions import GroupOrder
+from dispatcher.job_records import JobOrder
 from dispatcher.machine import Machine, Requests
 from dispatcher.queue_status import StatusOrder
 from dispatcher.shard_side import Send

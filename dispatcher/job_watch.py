@@ -58,6 +58,8 @@ class JobWatch:
         self._classes: dict[str, PriorityClass] = {}
         self._classes_known = asyncio.Event()
         self._synced = False
+        self._warned: dict[str, str] = {}
+        """Path → why it cannot be listed, as the log has been told."""
         self._selector = {"labelSelector": f"{ADMISSION_LABEL}={ADMISSION}"}
 
     async def run(self) -> None:
@@ -148,11 +150,17 @@ class JobWatch:
             try:
                 answer = await self._client.list_page(path, params, limit=1)
                 if answer.ok:
+                    self._warned.pop(path, None)
                     return True
+                self._warn(path, f"{answer.status} {answer.text}")
                 if answer.status in ABSENT:
-                    log.warning("list %s: %d %s", path, answer.status, answer.text)
                     return False
-                log.warning("list %s: %d %s; asked again", path, answer.status, answer.text)
             except KubeError as error:
-                log.warning("list %s: %s; asked again", path, error)
+                self._warn(path, str(error))
             await asyncio.sleep(ASK_AGAIN_S)
+
+    def _warn(self, path: str, why: str) -> None:
+        """Say what keeps a list away, once until it is something else."""
+        if self._warned.get(path) != why:
+            self._warned[path] = why
+            log.warning("list %s: %s; asked again from time to time", path, why)

@@ -18,12 +18,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from dispatcher.admission import Admission, JobOrder
+from dispatcher.admission import Admission, AdmissionLimits
 from dispatcher.auditor import ConservationAudit
 from dispatcher.conditions import ConditionLane, LaneLimits, PatchOrder
 from dispatcher.group_conditions import GroupOrder
 from dispatcher.groups import Groups
 from dispatcher.intake import Intake
+from dispatcher.job_records import JobOrder
 from dispatcher.ladder import Ladder, LadderLimits
 from dispatcher.outcomes import OutcomeLimits, Outcomes
 from dispatcher.patching import PatchResult
@@ -54,6 +55,7 @@ class MachineLimits(msgspec.Struct, frozen=True, kw_only=True):
     asks_a_tick: int = 64
     ladder: LadderLimits = msgspec.field(default_factory=LadderLimits)
     slow: SlowLimits = msgspec.field(default_factory=SlowLimits)
+    admission: AdmissionLimits = msgspec.field(default_factory=AdmissionLimits)
     tidy_s: float = 60.0
     """How often a standby drops what only a leader uses up."""
 
@@ -98,7 +100,7 @@ class Machine:
             slow=SlowLane(limits.slow),
         )  # fmt: skip
         self.quota = QuotaGate()
-        self.admission = Admission(self.quota, self.shapes)
+        self.admission = Admission(self.quota, self.shapes, limits.admission)
         self.queue_status = StatusLane(self.quota, self.shapes, self.admission)
         self.lane = ConditionLane(queue=queue, limits=limits.lane)
         self.outcomes = Outcomes(
@@ -390,14 +392,9 @@ class Machine:
         return self.admission.take(now) if self.open() else []
 
     def patch_replied(
-        self,
-        uid: str,
-        result: PatchResult,
-        *,
-        resource_version: int = 0,
-        now: float,
+        self, uid: str, result: PatchResult, *, resource_version: int = 0, now: float,
         pause_s: float = 0.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A condition patch was answered."""
         name = result.value
         self.statistics.patches[name] = self.statistics.patches.get(name, 0) + 1

@@ -242,7 +242,7 @@ class DispatcherCollector(Collector):
                 for resource, amount in some:
                     amounts.add_metric([node.name, resource, part], amount)
             waiting.add_metric([node.name], self._machine.queue_status.waiting[node.name])
-            for resource, amount in self._machine.queue_status.promised.get(node.name, {}).items():
+            for resource, amount in gate.view.owed(node).items():
                 amounts.add_metric([node.name, resource, "promised"], amount)
         yield amounts
         yield waiting

@@ -114,7 +114,7 @@ class PodSeen(msgspec.Struct, gc=False):
     group: str = ""
     """namespace/name of its pod group."""
     job: str = ""
-    """uid of the Job that has made it."""
+    """namespace/uid of the Job that has made it."""
     document: bytes = b""
     """JSON of the object; kept only where an extender is asked about it."""
 

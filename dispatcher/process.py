@@ -16,12 +16,13 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
-from dispatcher.admission import JobOrder
+from dispatcher.admission import AdmissionLimits
 from dispatcher.conditions import LaneLimits, PatchOrder
 from dispatcher.core import Core
 from dispatcher.follow import FollowClient
 from dispatcher.group_conditions import GroupOrder
 from dispatcher.group_writer import GroupWriter
+from dispatcher.job_records import JobOrder
 from dispatcher.job_watch import JobWatch
 from dispatcher.job_writer import JobWriter
 from dispatcher.ladder import LadderLimits
@@ -69,6 +70,7 @@ def machine_limits(settings: DispatcherSettings, configuration: Configuration) -
         ),
         shards=ShardLimits(deadline_s=settings.shard_deadline_s),
         ladder=LadderLimits(stake_after_s=settings.stake_after_s),
+        admission=AdmissionLimits(promise_s=settings.promise_s),
     )
 
 

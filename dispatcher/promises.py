@@ -8,11 +8,15 @@ that the Binder's log shows on a node, is charged as every pod is, so the promis
 A pod that leaves its node gives its room back to its Job, until the Job needs less: a pod that
 fails is replaced, and nobody else is let in between. All follows from the API alone: after a
 restart the pods that were on nodes before are known by the Job's ``status.active`` only.
+
+A promise *lapses* for members whose pods do not appear: their room is for others. When such a pod
+does come it waits as one that was promised nothing, and once it is charged its room is its Job's.
+Jobs are known by :func:`stretto.model.jobs.owner_key`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from stretto.model.shape import Shape
 from stretto.quota.view import QuotaView
@@ -33,17 +37,19 @@ CHARGED = OUT | PLACED
 class _Pods:
     """The pods of one owner."""
 
-    __slots__ = ("charged", "flags")
+    __slots__ = ("came", "charged", "flags")
 
     def __init__(self) -> None:
         self.flags: dict[str, int] = {}
+        self.came = 0
+        """So many have appeared."""
         self.charged = 0
 
 
 class _Promise:
     """Of one Job."""
 
-    __slots__ = ("active", "count", "elders", "shape", "told")
+    __slots__ = ("active", "count", "elders", "lapsed", "shape", "told")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -51,6 +57,8 @@ class _Promise:
         self.active = 0
         self.elders = 0
         """Pods it had when it was first seen, at most; they are known by number only."""
+        self.lapsed = 0
+        """Members that are promised nothing any more, as no pod of theirs appeared."""
         self.told = 0
         """Members that the view has been told of."""
 
@@ -67,6 +75,8 @@ class Promises:
         """Pod → the Job that made it."""
         self._pods: dict[str, _Pods] = {}
         self._promises: dict[str, _Promise] = {}
+        self._waiting: dict[tuple[str, str], dict[str, None]] = {}
+        """(namespace, queue label) → pods there that are not charged, of Jobs with a promise."""
         self.version = 0
         """Grows with each change of what is promised."""
         self.shrunk = False
@@ -91,6 +101,7 @@ class Promises:
             self.drop(job)
             found = self._promises[job] = _Promise(shape)
             found.elders = elders
+            self._line_up(job)
             self.shrunk |= job in self._pods  # they may have been refused, and are not any more
         if (found.count, found.active) != (count, active):
             found.count, found.active = count, active
@@ -102,6 +113,22 @@ class Promises:
             found.count = 0
             self._tell(job)
             del self._promises[job]
+            for uid in self._pods.get(job, _NO_PODS).flags:
+                self._wait(found, uid, waits=False)
+
+    def lapse(self, job: str) -> None:
+        """Members without a pod are promised nothing any more."""
+        self._promises[job].lapsed += self.to_come(job)
+        self._tell(job)
+
+    def lapsed(self, job: str) -> int:
+        """Members that lost their promise, and have no pod that is charged."""
+        promise = self._promises.get(job)
+        return promise.lapsed if promise is not None else 0
+
+    def came(self, job: str) -> int:
+        """Another number when another pod of a Job has appeared."""
+        return self._pods.get(job, _NO_PODS).came
 
     def forget(self, job: str) -> None:
         """A Job is gone; its pods are nobody's."""
@@ -123,13 +150,18 @@ class Promises:
         promise = self._promises.get(job)
         if promise is None:
             return 0
+        return max(0, self._uncharged(job, promise) - promise.lapsed)
+
+    def _uncharged(self, job: str, promise: _Promise) -> int:
+        """Members whose pods are not charged, or not there."""
         pods = self._pods.get(job, _NO_PODS)
         elders = min(promise.elders, max(0, promise.active - len(pods.flags)))
         return max(0, promise.count - pods.charged - elders)
 
-    def held(self) -> list[tuple[Shape, int]]:
-        """What the view counts for promises: (what a member asks for, members)."""
-        return [(each.shape, each.told) for each in self._promises.values() if each.told]
+    def waiting_in(self, shape: Shape) -> Collection[str]:
+        """Pods that are not charged, in the namespace and queue of a shape, whose Job has a
+        promise."""
+        return self._waiting.get((shape.namespace, shape.queue), ())
 
     def to_come(self, job: str) -> int:
         """Members of the promise that have no pod yet."""
@@ -140,11 +172,13 @@ class Promises:
         promise = self._promises.get(job)
         if promise is None:
             return
+        # A member that is charged after all has its room again: its Job's, if it fails.
+        promise.lapsed = min(promise.lapsed, self._uncharged(job, promise))
         now = self.amount(job)
         if now != promise.told:
             self.version += 1
             if self._view is not None:
-                self._view.suppose(promise.shape, now - promise.told)
+                self._view.promise(promise.shape, now - promise.told)
             self.shrunk |= now < promise.told
             promise.told = now
 
@@ -154,6 +188,7 @@ class Promises:
         if uid not in self._owner:
             self._owner[uid] = job
             self._set(uid, HERE)
+            self._pods[job].came += 1
 
     def out(self, uid: str) -> None:
         """A pod is about to be counted as in flight."""
@@ -217,7 +252,23 @@ class Promises:
             if not pods.flags:
                 del self._pods[job]
         if known:
+            self._wait(self._promises[job], uid, waits=uid in pods.flags and not flags & CHARGED)
             self._tell(job)
+
+    def _line_up(self, job: str) -> None:
+        """The pods of a Job that is promised something now are found by their queue."""
+        for uid, flags in self._pods.get(job, _NO_PODS).flags.items():
+            self._wait(self._promises[job], uid, waits=not flags & CHARGED)
+
+    def _wait(self, promise: _Promise, uid: str, *, waits: bool) -> None:
+        key = promise.shape.namespace, promise.shape.queue
+        there = self._waiting.setdefault(key, {})
+        if waits:
+            there[uid] = None
+        else:
+            there.pop(uid, None)
+        if not there:
+            del self._waiting[key]
 
     def validate(self) -> None:
         """Check that sums and entries agree."""
@@ -226,5 +277,12 @@ class Promises:
             assert pods.charged == charged, f"{job}: {pods.charged} charged, {charged} are"
             assert all(self._owner.get(uid) == job for uid in pods.flags)
         assert len(self._owner) == sum(len(pods.flags) for pods in self._pods.values())
+        waiting = {uid for there in self._waiting.values() for uid in there}
+        assert len(waiting) == sum(map(len, self._waiting.values())), "a pod waits twice"
         for job, promise in self._promises.items():
             assert promise.told == self.amount(job), f"{job} is promised {promise.told}"
+            assert 0 <= promise.lapsed <= promise.count, f"{job}: {promise.lapsed} have lapsed"
+            for uid, flags in self._pods.get(job, _NO_PODS).flags.items():
+                assert (uid in waiting) == (not flags & CHARGED), f"{uid} of {job} is not found"
+                waiting.discard(uid)
+        assert not waiting, f"{waiting} wait for nothing"

@@ -17,8 +17,7 @@ from dispatcher.pods import Condition
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import Mode, ShapeTable
 from stretto.placement.hints import QUOTA
-from stretto.quota.accounts import Sums, add
-from stretto.quota.rows import QueueRow, asked
+from stretto.quota.rows import QueueRow
 from stretto.quota.status import QueueStatus, status_in, status_of
 
 LOOK_EVERY_S = 1.0
@@ -54,8 +53,6 @@ class StatusLane:
         self.waiting: Counter[str] = Counter()
         """Pods that are on no node, and members of Jobs that have no pod yet, by queue, those of
         the queues below counted too."""
-        self.promised: dict[str, Sums] = {}
-        """What admitted Jobs are promised beside their pods, by queue in the same way."""
 
     def take(self, now: float) -> list[StatusOrder]:
         """The statuses to write now; in flight until :meth:`reply`."""
@@ -77,7 +74,7 @@ class StatusLane:
             usage, waiting = view.usage_of(name), self.waiting[name]
             status = status_of(
                 node, tree, usage, waiting=waiting, why=why.get(name, ""),
-                promised=self.promised.get(name, {}),
+                promised=view.owed(node),
             )  # fmt: skip
             if status.says != before.says:
                 order = self._in_flight[name] = StatusOrder(name, row.uid, status, before)
@@ -114,11 +111,6 @@ class StatusLane:
                 if line.why:
                     first = why.setdefault(each.name, (line.since, line.why))
                     why[each.name] = min(first, (line.since, line.why))
-        self.promised.clear()
-        for queue, shape, count in self._admission.promised():
-            amounts = [(name, amount * count) for name, amount in asked(shape)]
-            for each in queue.path:
-                add(self.promised.setdefault(each.name, {}), amounts)
 
     def reply(self, name: str, *, written: QueueStatus | None, now: float) -> None:
         """A patch is answered: the status that stands there now, with its times, or None."""

@@ -12,7 +12,8 @@ guaranteed is sent although a queue above its level is full, if pods there may b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dispatcher.pods import PodRecord
 from dispatcher.promises import Promises
@@ -35,7 +36,7 @@ class QuotaGate:
     def __init__(self) -> None:
         self.view = QuotaView()
         self.promises = Promises()
-        """What admitted Jobs are promised; counted in the view like what is in flight."""
+        """What admitted Jobs are promised; the view is told."""
         self.read = False
         """The log was read: whether there are queues is known."""
         self.totals: Mapping[str, int] = {}
@@ -109,7 +110,9 @@ class QuotaGate:
             self.promises.out(record.uid)
             text = self.view.refusal(shape)
             if text and promised:
-                text = self._refusal_without_promises(shape)
+                # More may be promised than there is: Jobs that others have resumed, or a limit that
+                # was lowered; promises must not keep out all of their pods.
+                text = self.view.refusal(shape, promised=True)
             if text and not (len(unit) == 1 and self._may_reclaim_one(shape)):
                 self._take_back(unit, sent)
                 return text
@@ -120,17 +123,6 @@ class QuotaGate:
         for record, shape in zip(unit, sent, strict=True):
             self._flying[record.uid] = shape
         return ""
-
-    def _refusal_without_promises(self, shape: Shape) -> str:
-        """For a pod that was promised room. More may be promised than there is: Jobs that others
-        have resumed, or a limit that was lowered; promises must not keep out all of their pods."""
-        held = self.promises.held()
-        for each, count in held:
-            self.view.suppose(each, -count)
-        text = self.view.refusal(shape)
-        for each, count in held:
-            self.view.suppose(each, count)
-        return text
 
     def _take_back(self, unit: Sequence[PodRecord], sent: Sequence[Shape]) -> None:
         """A unit is not sent: its members are not counted."""
@@ -155,7 +147,7 @@ class QuotaGate:
         they stand at the head of the line then."""
         if not self.promises or self.promises.has(refused.uid):
             return False
-        ahead = [record for record in line.waiting() if self.promises.has(record.uid)][:most]
+        ahead = list(itertools.islice(self._promised_in(line), most))
         for record in reversed(ahead):
             line.discard(record)
             line.push_back(record)
@@ -163,8 +155,17 @@ class QuotaGate:
 
     def unpromised_in(self, line: ShapeRecord) -> int:
         """How many pods of a line were promised no room."""
+        return len(line) - (sum(1 for _ in self._promised_in(line)) if self.promises else 0)
+
+    def _promised_in(self, line: ShapeRecord) -> Iterator[PodRecord]:
+        """Pods of a line that were promised room. Either many pods stand in the line or many were
+        promised something in its queue; the fewer are looked at."""
+        assert line.shape is not None, "pods that cannot be read wait for no quota"
+        found = self.promises.waiting_in(line.shape)
+        few = len(found) < len(line)
+        records = (line.find(uid) for uid in found) if few else line.waiting()
         has = self.promises.has
-        return len(line) - (sum(has(r.uid) for r in line.waiting()) if self.promises else 0)
+        return (each for each in records if each is not None and has(each.uid))
 
     def _may_reclaim_one(self, shape: Shape) -> bool:
         queue = self.view.assigned(shape).queue

@@ -195,6 +195,11 @@ class ShapeRecord:
             yield from self.front.values()
         yield from self.line.values()
 
+    def find(self, uid: str) -> PodRecord | None:
+        """A pod that stands in the line."""
+        record = self.line.get(PodUid(uid))
+        return record if record is not None or not self.front else self.front.get(PodUid(uid))
+
     def takeable(self) -> int:
         """How many pods may be taken now."""
         if self.mode is Mode.OPEN:

@@ -16,6 +16,7 @@ from stretto.model.bulk import bulky_to_read
 from stretto.model.document import document_of
 from stretto.model.errors import OperatorError
 from stretto.model.groups import group_key_of
+from stretto.model.jobs import job_of
 from stretto.model.objects import Pod
 from stretto.model.shape import Shape
 from stretto.model.shaping import ShapeMaker
@@ -61,7 +62,7 @@ class Sight:
             pod.leaving,
             condition,
             group_key_of(pod),
-            _job_of(pod) if meta.owner_references else "",
+            job_of(pod) if meta.owner_references else "",
             document_of(pod) if shape is not None and self._asked(shape) else b"",
         )
 
@@ -155,14 +156,6 @@ class PodWatch:
                 self.unread.took(now - began, now=now)
                 core.machine.pod_seen(seen, now)
                 core.changed()
-
-
-def _job_of(pod: Pod) -> str:
-    """uid of the Job that has made a pod, '' for none."""
-    for owner in pod.metadata.owner_references or ():
-        if owner.controller and owner.kind == "Job":
-            return owner.uid
-    return ""
 
 
 def _unreadable(event: Event[Pod]) -> PodSeen:

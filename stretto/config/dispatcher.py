@@ -71,6 +71,13 @@ class DispatcherSettings(LeaderSettings):
             "free on some nodes, so that smaller ones cannot keep it out; 0: never"
         },
     )
+    promise_s: float = dataclasses.field(
+        default=300.0,
+        metadata={
+            "help": "seconds for which a queue keeps room for pods of an admitted Job while none "
+            "of them appears; 0: for ever. Five minutes is what Kueue waits for pods by default"
+        },
+    )
     linger_ms: float = dataclasses.field(
         default=2.0,
         metadata={"help": "milliseconds to wait for company before units are sent to shards"},
@@ -94,5 +101,7 @@ class DispatcherSettings(LeaderSettings):
             )
         if self.stake_after_s < 0:
             raise ConfigError(f"--stake-after-s {self.stake_after_s:g}: take 0 (never) or more")
+        if self.promise_s < 0:
+            raise ConfigError(f"--promise-s {self.promise_s:g}: take 0 (for ever) or more")
         if self.conditions_per_second <= 0 or self.conditions_in_flight < 1:
             raise ConfigError("--conditions-per-second and --conditions-in-flight must be positive")

@@ -26,8 +26,25 @@ KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 ADMITTED = "stretto.io/Admitted"
 """Type of the Job's condition that says whether it was admitted, and what it waits for."""
+SUSPENDED = "Suspended"
+"""The Job controller's condition: True, and False once the Job was resumed."""
 _ENDS = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 """Conditions after which a Job makes no more pods."""
+
+
+def owner_key(namespace: str, uid: str) -> str:
+    """What a Job and its pods are known to each other by. A reference names its owner by uid alone,
+    and may name one of another namespace, which is then no owner."""
+    return f"{namespace}/{uid}"
+
+
+def job_of(pod: Pod) -> str:
+    """The :func:`owner_key` of the Job that has made a pod, '' for none."""
+    for owner in pod.metadata.owner_references or ():
+        batch = owner.api_version.partition("/")[0] == "batch"
+        if owner.controller and owner.kind == "Job" and batch:
+            return owner_key(pod.metadata.namespace, owner.uid)
+    return ""
 
 
 class _Api(msgspec.Struct, frozen=True, rename="camel"):
@@ -82,6 +99,8 @@ class JobSeen(msgspec.Struct, frozen=True):
     generation: int = 0
     created: str = ""
     suspended: bool = False
+    was_suspended: bool = False
+    """It has been, by the condition that the Job controller writes then and keeps."""
     ended: bool = False
     """It makes no more pods: complete, failed or being deleted."""
     count: int = 0
@@ -99,6 +118,11 @@ class JobSeen(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def owner(self) -> str:
+        """What its pods know it by."""
+        return owner_key(self.namespace, self.uid)
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -120,10 +144,11 @@ def job_seen(job: Job, *, version: int) -> JobSeen:
         left = max(0, spec.completions - (status.succeeded or 0))
     elif status.succeeded:
         left = status.active or 0  # a work queue that one has found empty: nobody is replaced
-    told, ended = None, meta.deletion_timestamp is not None
+    told, ended, was_suspended = None, meta.deletion_timestamp is not None, False
     for each in status.conditions or ():
         if each.type == ADMITTED:
             told = AdmissionCondition(each.status, each.reason or "", each.message or "")
+        was_suspended |= each.type == SUSPENDED
         ended |= each.type in _ENDS and each.status == "True"
     return JobSeen(
         meta.uid,
@@ -133,6 +158,7 @@ def job_seen(job: Job, *, version: int) -> JobSeen:
         generation=meta.generation,
         created=meta.creation_timestamp or "",
         suspended=bool(spec.suspend),
+        was_suspended=was_suspended,
         ended=ended,
         count=min(parallelism, left),
         active=status.active or 0,
@@ -154,6 +180,17 @@ def _problem(job: Job, parallelism: int) -> str:
     return ""
 
 
+def queue_problem(seen: JobSeen, template: Template) -> str:
+    """What is wrong if a Job's own label names another queue than that of its pods."""
+    shape = template.shape
+    if seen.queue is None or shape is None or seen.queue == shape.queue:
+        return ""
+    return (
+        f"its label {QUEUE_LABEL} says {seen.queue!r}, and that of spec.template {shape.queue!r}: "
+        "pods are in the queue of their own label"
+    )
+
+
 def template_of(job: Job, *, schedulers: Collection[str]) -> Template:
     """The pods of a Job, as its template says; ``schedulers``: the schedulerNames that are ours."""
     meta = job.metadata
@@ -163,17 +200,11 @@ def template_of(job: Job, *, schedulers: Collection[str]) -> Template:
         shape = shape_of(pod)
     except (OperatorError, msgspec.MsgspecError, AttributeError, TypeError) as error:
         return Template(problem=f"spec.template cannot be read: {error}")
-    own = (meta.labels or {}).get(QUEUE_LABEL)
     if pod.spec.scheduler_name not in schedulers:
         name = pod.spec.scheduler_name
         problem = f"spec.template.spec.schedulerName is {name}, which is not served here"
     elif pod.spec.scheduling_gates:
         problem = "spec.template has schedulingGates: its pods would not run when it is resumed"
-    elif own is not None and own != shape.queue:
-        problem = (
-            f"its label {QUEUE_LABEL} says {own!r}, and that of spec.template {shape.queue!r}: "
-            "pods are in the queue of their own label"
-        )
     else:
         problem = ""
     spec = body.get("spec") or {}

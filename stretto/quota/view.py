@@ -5,8 +5,9 @@ snapshot tells it of every tentative pod and of every pod that is supposed away.
 is off, and costs a look at one attribute.
 
 Nominated pods are counted beside: the room that their victims leave is theirs, so that an other's
-admission counts them as used. What is asked to go still counts as used for admission, and not
-for reclaim.
+admission counts them as used. What Jobs are promised for members without a pod counts as far as
+they could use it (:mod:`stretto.quota.owed`). What is asked to go still counts as used for
+admission, and not for reclaim.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from stretto.model.shape import Shape
 from stretto.quota.accounts import NO_LEVEL, Accounts, Sums, add, may_leave
+from stretto.quota.owed import Owed
 from stretto.quota.rows import Amounts, QueueRow, UsageRow, asked
 from stretto.quota.tree import Assigned, QueueNode, Tree
 
@@ -67,6 +69,9 @@ class QuotaView:
         self._namespaces: dict[str, str] = {}
         self._tree: Tree | None = None
         self._accounts = Accounts()
+        self._owed = Owed(self._accounts)
+        self._members: dict[Kind, tuple[Shape, int]] = {}
+        """Members that are promised room: one of each kind, and how many there are."""
         self._tentative: dict[bytes, tuple[Shape, int]] = {}
         """By digest: pods counted beside what the log says."""
         self._nominated: dict[Kind, tuple[Shape, int]] = {}
@@ -82,6 +87,7 @@ class QuotaView:
         if served != self.on:
             self.on = served
             self._tentative.clear()
+            self._members.clear()
             self._on_rows.clear()
             self._changed()
 
@@ -126,8 +132,11 @@ class QuotaView:
         if self._tree is None:
             self._tree = Tree(self._rows, self._namespaces)
             self._accounts = Accounts()
+            self._owed = Owed(self._accounts)
             for name in self._tree.nodes:
                 self._count(name)
+            for shape, count in self._members.values():
+                self._owe(shape, count)
             self._promised = {}
             for shape, count in self._nominated.values():
                 self._promise(self._promised, shape, count)
@@ -155,6 +164,9 @@ class QuotaView:
             if queue is not None and node.contains(queue):
                 for sums in (account.used, account.held):
                     add(sums, asked(shape), count)
+        for sums in (account.used, account.held):
+            add(sums, self._owed.of(node).items())
+        self._owed.used(node)
 
     def usage_of(self, name: str) -> UsageRow:
         """What the log says of a queue."""
@@ -203,6 +215,27 @@ class QuotaView:
             amounts = asked(shape)
             self._accounts.use(queue, amounts, count)
             self._accounts.hold(queue, queue.depth, amounts, count)
+            self._owed.used(queue)
+
+    # --------------------------------------------------------------------------------------- Jobs
+    def promise(self, shape: Shape, count: int) -> None:
+        """So many members of a shape more (or fewer) are promised room before they have pods."""
+        kind = _kind(shape)
+        left = self._members.pop(kind, (shape, 0))[1] + count
+        assert left >= 0, "fewer than no members are promised room"
+        if left:
+            self._members[kind] = shape, left
+        if self._tree is not None:
+            self._owe(shape, count)
+
+    def _owe(self, shape: Shape, count: int) -> None:
+        queue = self.assigned(shape).queue
+        if queue is not None:
+            self._owed.promise(queue, asked(shape), count)
+
+    def owed(self, queue: QueueNode) -> Sums:
+        """What counts at a queue for members without a pod."""
+        return self._owed.of(queue)
 
     # ------------------------------------------------------------------------------------ nominated
     def nominate(self, shape: Shape, count: int) -> None:
@@ -231,13 +264,24 @@ class QuotaView:
         return others
 
     # ------------------------------------------------------------------------------------ answering
-    def refusal(self, shape: Shape) -> str:
-        """Why a pod of this shape may not be placed, '' if it may."""
+    def refusal(self, shape: Shape, *, promised: bool = False) -> str:
+        """Why a pod of this shape may not be placed, '' if it may. ``promised``: what is promised
+        to members does not count, as it is one of them."""
         queue, problem = self.assigned(shape)
         if queue is None or problem:
             return problem
-        over = self.lack(queue, shape)
+        besides = self._besides(shape)
+        if promised:
+            besides = self._without_owed(queue, besides)
+        over = self.accounts.over(queue, asked(shape), besides=besides)
         return "" if over is None else over_text(queue, *over)
+
+    def _without_owed(self, queue: QueueNode, besides: dict[str, Sums]) -> dict[str, Sums]:
+        less = dict(besides)
+        for each in queue.path:
+            sums = less[each.name] = dict(besides.get(each.name, {}))
+            add(sums, self.owed(each).items(), -1)
+        return less
 
     def lack(self, queue: QueueNode, shape: Shape, count: int = 1) -> tuple[QueueNode, str] | None:
         """Which queue on the way up from a pod's own lacks room for so many of it, and of what;

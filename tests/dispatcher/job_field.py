@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from dispatcher.admission import JobOrder, JobResult
 from dispatcher.cluster_events import EventSource
-from stretto.model.jobs import AdmissionCondition, JobSeen, Template
+from dispatcher.job_records import JobOrder, JobResult
+from stretto.model.jobs import AdmissionCondition, JobSeen, Template, owner_key
 from stretto.model.shape import Shape
 from stretto.model.unit import Version
 from stretto.quota.rows import QUEUE, QUOTA_API, USAGE, QueueRow, UsageRow, encode_quota
@@ -122,9 +122,14 @@ class JobField:
         """A Job is created, suspended unless it is said otherwise."""
         self.version += 1
         fields = {"suspended": True, "created": f"{self.version:06}", "generation": 1} | fields
+        fields = {"was_suspended": fields["suspended"]} | fields
         self.jobs[uid] = JobSeen(uid, "default", uid, self.version, count=count, **fields)  # type: ignore[arg-type]
         self.templates[uid] = template or Template(shape=members(queue, cpu), priority=priority)
         self.show(uid)
+
+    def pod(self, uid: str, shape: Shape, *, job: str = "", namespace: str = "default") -> None:
+        """A pod that a Job, or nobody, has made."""
+        self.brain.pod(uid, shape, job=owner_key(namespace, job) if job else "")
 
     def change(self, uid: str, *, show: bool = True, **fields: object) -> None:
         """The object changes; ``show``: the watch says so at once."""
@@ -186,4 +191,4 @@ class JobField:
 
     def amount(self, uid: str) -> int:
         """Members that a Job is promised beside its pods."""
-        return self.brain.machine.quota.promises.amount(uid)
+        return self.brain.machine.quota.promises.amount(owner_key("default", uid))

@@ -8,7 +8,8 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from dispatcher.admission import IN_FLIGHT, LOOK_EVERY_S, JobOrder, JobResult
+from dispatcher.admission import IN_FLIGHT, LOOK_EVERY_S
+from dispatcher.job_records import JobOrder, JobResult
 from dispatcher.job_writer import JobWriter
 from stretto.kube.answers import Response
 from stretto.model.jobs import Template
@@ -41,7 +42,7 @@ def test_a_promise_keeps_others_out_and_becomes_the_charges_of_the_pods() -> Non
     brain.pods(3, shape(queue="a"), prefix="plain")
     assert brain.units() == ["plain0"], "four of five are promised"
     for number in range(4):
-        brain.pod(f"m{number}", members("a"), job="j")
+        field.pod(f"m{number}", members("a"), job="j")
     came = {f"m{number}": members("a") for number in range(4)}
     assert brain.units() == ["m0"], "first of a line that stands, as a probe"
     place(field, "m0", "plain0")
@@ -66,7 +67,7 @@ def test_a_member_that_loses_its_reservation_is_promised_its_room_again_at_once(
     field.job("j", "a", 1)
     field.resumed()
     field.brain.shard()
-    field.brain.pod("m", members("a"), job="j")
+    field.pod("m", members("a"), job="j")
     assert field.brain.units() == ["m"]
     field.brain.settle("m")
     field.step(came={"m": members("a")})
@@ -86,9 +87,9 @@ def test_promises_above_a_limit_do_not_keep_out_the_pods_that_they_are_for(most:
     """Others have resumed the Jobs, or a limit was lowered: more is promised than there is."""
     field = JobField(a=QueueRow(limit=limit(most)))
     for job in ("j", "k"):
-        field.job(job, "a", 4, suspended=False)
+        field.job(job, "a", 4, suspended=False, was_suspended=True)
         for number in range(4):
-            field.brain.pod(f"{job}{number}", members("a"), job=job)
+            field.pod(f"{job}{number}", members("a"), job=job)
     field.brain.shard()
     running: set[str] = set()
     for _ in range(8):
@@ -97,6 +98,141 @@ def test_promises_above_a_limit_do_not_keep_out_the_pods_that_they_are_for(most:
         running.update(sent)
         field.brain.wait(11)
     assert len(running) == most // 100, "up to the limit, and not above it"
+
+
+def test_what_a_queue_cannot_use_of_its_promises_keeps_out_nobody_beside_it() -> None:
+    field = JobField(org=QueueRow(limit=limit(400)), a=QueueRow(parent="org", limit=limit(100)),
+                     b=QueueRow(uid="b", parent="org"))  # fmt: skip
+    field.job("others", "a", 9, suspended=False, was_suspended=True)
+    field.job("ours", "b", 3)
+    assert field.resumed() == ["ours"], "one of the nine has room, and three are left"
+    field.job("more", "b", 1)
+    assert field.resumed() == []
+    field.queue("a", QueueRow(parent="org"))
+    field.brain.pod("plain", members("b"))
+    field.brain.shard()
+    assert field.brain.units() == []
+
+
+def test_room_is_not_kept_for_ever_for_pods_that_nobody_makes() -> None:
+    field = JobField(a=QueueRow(limit=limit(400)))
+    field.brain.shard()
+    field.job("j", "a", 4)
+    assert field.resumed() == ["j"]
+    field.writes(200)
+    field.pod("m0", members("a"), job="j")
+    assert field.brain.units() == ["m0"]
+    place(field, "m0")
+    field.job("next", "a", 3)
+    for _ in range(29):
+        field.brain.wait(9)
+        assert field.resumed(rounds=1) == [], "a pod of it has come"
+    field.brain.wait(20)
+    assert field.resumed() == ["next"]
+    assert (field.amount("j"), field.amount("next")) == (0, 3)
+    told = field.told("j")
+    assert told is not None
+    assert (told.status, told.reason) == ("True", "PodsMissing")
+    assert "300 s" in told.message
+    field.pod("m1", members("a"), job="j")
+    assert field.brain.units() == [], "it waits as one that was promised nothing"
+    field.end("next")
+    field.brain.wait(11)
+    assert field.brain.units() == ["m1"]
+    place(field, "m1")
+    field.step(left=("m1",))
+    assert field.amount("j") == 1, "who had room and loses it has it again"
+    for uid in ("m2", "m3", "m4"):
+        field.pod(uid, members("a"), job="j")
+    sent = field.brain.units()
+    assert sent == ["m2", "m3", "m4"]
+    place(field, *sent)
+    field.writes(10)
+    for order in list(field.orders):
+        field.carry_out(order)
+    assert field.told("j") == ("True", "Admitted", "")
+    assert field.writes(1000) == []
+
+
+def test_a_job_that_is_suspended_and_resumed_has_its_whole_time_again() -> None:
+    field = JobField(a=QueueRow(limit=limit(100)))
+    field.job("j", "a", 1)
+    assert field.resumed() == ["j"]
+    field.writes(290)
+    field.change("j", suspended=True)
+    assert field.resumed() == ["j"]
+    for _ in range(28):
+        field.writes(10)
+    assert field.amount("j") == 1
+    for _ in range(3):
+        field.writes(10)
+    assert field.amount("j") == 0
+
+
+def test_a_pod_elsewhere_that_names_a_job_is_not_its_pod() -> None:
+    field = JobField(a=QueueRow(limit=limit(200)))
+    field.brain.shard()
+    field.job("j", "a", 2)
+    assert field.resumed() == ["j"]
+    field.pod("stranger", members("b"), job="j", namespace="elsewhere")
+    assert field.amount("j") == 2
+    field.pod("claims", members("a"), job="j", namespace="elsewhere")
+    assert "claims" not in field.brain.units()
+
+
+def test_what_was_created_running_is_told_so_and_jumps_no_queue() -> None:
+    field = JobField(a=QueueRow(limit=limit(200)))
+    field.brain.shard()
+    field.job("running", "a", 2, suspended=False)
+    field.brain.pod("plain", members("a"))
+    assert field.brain.units() == ["plain"], "nothing is promised to who did not wait"
+    field.job("waits", "a", 1)
+    assert field.resumed() == ["waits"]
+    told = field.told("running")
+    assert told is not None
+    assert (told.status, told.reason) == ("False", "NotSuspended")
+    assert field.writes(60) == []
+    field.start()
+    assert (field.amount("running"), field.amount("waits")) == (0, 1), "it follows from the API"
+    field.change("running", suspended=True)
+    field.change("running", suspended=False)
+    assert field.amount("running") == 2
+
+
+def test_what_no_limit_allows_is_told_so_wherever_it_stands() -> None:
+    field = JobField(org=QueueRow(limit=limit(300)), a=QueueRow(parent="org"))
+    field.job("holds", "org", 2)
+    field.job("large", "org", 2, priority=9)
+    field.job("first", "a", 2, priority=1)
+    field.resumed()
+    field.job("never", "a", 4)
+    field.resumed()
+    told = field.told("never")
+    assert told is not None
+    assert (told.reason, "than the limit of queue org" in told.message) == ("Invalid", True)
+    field.queue("org", QueueRow(limit=limit(500)))
+    field.resumed()
+    told = field.told("never")
+    assert told is not None
+    assert told.reason == "WaitingForQuota"
+
+
+def test_a_look_at_many_plain_pods_does_not_walk_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    field = JobField(a=QueueRow(limit=limit(100)))
+    field.job("j", "a", 1)
+    assert field.resumed() == ["j"]
+    field.brain.pods(50, members("a"))
+    field.pod("m", members("a"), job="j")
+    walked: list[str] = []
+
+    def has(uid: str) -> bool:
+        walked.append(uid)
+        return uid == "m"
+
+    monkeypatch.setattr(field.brain.machine.quota.promises, "has", has)
+    line = next(iter(field.brain.machine.shapes.by_number.values()))
+    assert field.brain.machine.quota.unpromised_in(line) == 50
+    assert walked == ["m"]
 
 
 def place(field: JobField, *uids: str) -> None:
@@ -115,7 +251,7 @@ def test_a_dispatcher_that_starts_knows_what_is_promised_from_the_api_alone() ->
     field.step(came={"m0": members("a"), "m1": members("a")})
     field.change("j", active=3)
     field.start()
-    field.brain.pod("m2", members("a"), job="j")
+    field.pod("m2", members("a"), job="j")
     assert field.amount("j") == 2, "one member waits and one has no pod; two are on nodes"
     field.job("late", "a", 2)
     assert field.resumed() == [], "three of five are taken by j's promise and pods, one by nobody"
@@ -299,7 +435,7 @@ def test_what_is_wrong_is_said_once_and_nothing_hangs() -> None:
 
 def test_nothing_is_decided_before_all_is_known() -> None:
     field = JobField(a=QueueRow(limit=limit(100)))
-    field.job("running", "a", 1, suspended=False)
+    field.job("running", "a", 1, suspended=False, was_suspended=True)
     field.job("j", "a", 1)
     field.brain.machine.quota.read = False
     assert field.writes() == []
@@ -325,14 +461,14 @@ def test_members_count_as_waiting_in_their_queue_and_above_and_the_status_says_w
     field.job("first", "a", 3)
     field.job("second", "a", 2)
     field.resumed()
-    field.brain.pod("m0", members("a"), job="first")
+    field.pod("m0", members("a"), job="first")
     field.brain.now += 10
     status = {o.name: o.status for o in field.brain.machine.queue_patches(field.brain.now)}
     assert status["a"].waiting == status["org"].waiting == 5, "one pod, two to come, two suspended"
     assert status["a"].promised == {"cpu": "300m", "pods": "3"}
     assert status["a"].why == "waiting for quota: queue org above queue a is at its limit of cpu"
     assert field.brain.machine.admission.counts() == {
-        "waiting": (1, 2), "invalid": (0, 0), "admitted": (1, 3),
+        "waiting": (1, 2), "invalid": (0, 0), "admitted": (1, 3), "unadmitted": (0, 0),
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dispatcher.admission import JobResult
+from dispatcher.job_records import JobResult
 from dispatcher.pods import Place
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause, OutcomeKind
@@ -71,7 +71,7 @@ class Controller:
             for _ in range(min(parallelism, completions - self.done[uid]) - active):
                 self.numbers += 1
                 self.made[f"m{self.numbers}"] = uid
-                self.field.brain.pod(f"m{self.numbers}", shape, job=uid)
+                self.field.pod(f"m{self.numbers}", shape, job=uid)
             self.status(uid)
 
     def status(self, uid: str) -> None:
@@ -146,7 +146,7 @@ class Controller:
             self.status(uid)
         self.field.start()
         for uid, (shape, owner) in pending.items():
-            self.field.brain.pod(uid, shape, job=owner)
+            self.field.pod(uid, shape, job=owner)
         self.field.brain.shard()
 
     # -------------------------------------------------------------------------------------- checks

@@ -15,9 +15,12 @@ from stretto.model.jobs import (
     Job,
     JobSeen,
     Template,
+    job_of,
     job_seen,
+    queue_problem,
     template_of,
 )
+from stretto.model.objects import Pod
 from stretto.model.shape import QUEUE_LABEL
 
 
@@ -95,7 +98,6 @@ def test_init_containers_and_pod_level_resources_count_as_in_a_pod() -> None:
         ({"template": {"spec": "no"}}, "spec.template cannot be read"),
         ({"template": template(scheduler="other")}, "schedulerName is other, which is not served"),
         ({"template": template(schedulingGates=[{"name": "x/y"}])}, "has schedulingGates"),
-        ({"labels": {QUEUE_LABEL: "b"}}, "pods are in the queue of their own label"),
     ],
 )  # fmt: skip
 def test_a_template_of_which_nothing_can_come_is_named(spec: dict[str, Any], text: str) -> None:
@@ -125,6 +127,40 @@ def test_the_state_is_read_from_the_object_alone() -> None:
     assert not seen(status={"conditions": [{"type": "Suspended", "status": "True"}]}).ended
 
 
+def test_the_condition_of_the_job_controller_says_that_it_was_suspended() -> None:
+    for status in ("True", "False"):
+        conditions = [{"type": "Suspended", "status": status}]
+        assert seen(suspend=False, status={"conditions": conditions}).was_suspended
+    assert not seen(suspend=False).was_suspended
+
+
+@pytest.mark.parametrize(
+    ("change", "of"),
+    [
+        ({}, "default/u"),
+        ({"kind": "JobSet"}, ""),
+        ({"apiVersion": "example.com/v1"}, ""),
+        ({"controller": False}, ""),
+        ({"controller": None}, ""),
+    ],
+)
+def test_the_job_of_a_pod_is_the_one_that_controls_it_in_its_namespace(
+    change: dict[str, Any], of: str
+) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    meta = {"name": "p", "namespace": "default", "ownerReferences": [owner | change]}
+    pod = msgspec.json.decode(msgspec.json.encode({"metadata": meta}), type=Pod)
+    assert job_of(pod) == of
+    meta["namespace"] = "elsewhere"
+    pod = msgspec.json.decode(msgspec.json.encode({"metadata": meta}), type=Pod)
+    assert job_of(pod) == of.replace("default", "elsewhere")
+    assert seen().owner == "default/u"
+
+
 def test_its_own_label_for_a_queue_is_seen_as_it_has_no_generation() -> None:
+    other = {QUEUE_LABEL: "b"}
+    text = queue_problem(seen(labels=other), read(labels=other))
+    assert "pods are in the queue of their own label" in text
+    assert queue_problem(seen(labels={QUEUE_LABEL: "a"}), read()) == ""
     labelled = job_seen(job(labels={QUEUE_LABEL: "b"}), version=7)
     assert (labelled.queue, seen().queue) == ("b", None)

@@ -121,8 +121,13 @@ class JobsRun(QuotaRun):
         body, name, now = record.body(), record.name, self.world.now
         status = body.get("status") or {}
         succeeded = status.get("succeeded", 0)
-        if any(each["type"] == "Complete" for each in status.get("conditions") or ()):
+        conditions = status.get("conditions") or []
+        if any(each["type"] == "Complete" for each in conditions):
             return True
+        if body["spec"]["suspend"] and all(each["type"] != "Suspended" for each in conditions):
+            conditions = [*conditions, {"type": "Suspended", "status": "True"}]
+            self.kube.call("PATCH", f"{JOBS}/{name}/status", {"status": {"conditions": conditions}})
+            return False
         for pod in self.members(name):
             since = self.bound_at.setdefault(pod.uid, now) if pod.node_name else now
             if body["spec"]["suspend"] or now - since > RUNS_S:
