@@ -9,7 +9,7 @@ from stretto.audit.api_log import read_api_log
 from stretto.audit.findings import Findings
 from stretto.audit.ledger_log import Step, steps_of
 from stretto.audit.rules_api import ApiRules
-from stretto.audit.rules_binder import BinderRules, check_binds, check_releases, read_records
+from stretto.audit.rules_binder import BinderRules, BindRules, check_releases, read_records
 from stretto.audit.rules_gangs import GangRules
 from stretto.audit.rules_ledger import LedgerRules
 from stretto.audit.rules_rest import check_rest
@@ -101,34 +101,41 @@ def check(
     gangs = GangRules(findings)
     gangs.run_api(api)
     ledger = LedgerRules(findings, gangs=gangs)
-    if history.ledger is not None:
-        ledger.run(_steps(history, findings))
+    steps, end_known = _steps(history, findings)
+    ledger.run(steps or [])
     if history.audit is not None:
         acts = BinderRules(findings)
         acts.run(read_records(history.audit.splitlines(), findings))
         if history.ledger is not None:
-            check_binds(
-                truth.binds, findings, posts=acts.posts, held=ledger.held, schedulers=names,
-                node_gone_ns=truth.node_gone_ns,
+            binds = BindRules(
+                findings, acts=acts, held=None if steps is None else ledger.held,
+                all_held=end_known, node_gone_ns=truth.node_gone_ns,
             )  # fmt: skip
+            binds.run(truth.binds, schedulers=names)
             check_releases(
-                ledger.releases, findings, fenced=acts.fenced,
+                ledger.releases, findings, acts=acts,
                 bound={bind.uid for bind in truth.binds}, pods=set(truth.pods),
             )  # fmt: skip
     if at_rest:
         gangs.rest()
         check_rest(
-            findings, pods=truth.pods, nodes=truth.nodes, schedulers=names,
-            ledger=ledger.state if history.ledger is not None else None,
+            findings, truth=truth, schedulers=names,
+            ledger=None if steps is None else ledger.state,
+            api_known=api.known_at_the_end("pods") and api.known_at_the_end("nodes"),
+            ledger_known=end_known,
         )  # fmt: skip
     return findings
 
 
-def _steps(history: History, findings: Findings) -> list[Step]:
-    assert history.ledger is not None
+def _steps(history: History, findings: Findings) -> tuple[list[Step] | None, bool]:
+    """(the ledger's steps, the end is known); None: there is no history of it, or one without its
+    beginning, and what every step did to what was there before it is not known."""
+    if history.ledger is None:
+        return None, False
+    if history.ledger_gap:
+        findings.gap(history.ledger_gap)
+        return None, False
     steps, problem = steps_of(history.ledger, owner=history.owner)
     if problem:
         findings.gap(f"the ledger's file: {problem}")
-    if history.ledger_gap:
-        findings.gap(history.ledger_gap)
-    return steps
+    return steps, not problem

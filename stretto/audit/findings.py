@@ -32,15 +32,22 @@ class Findings:
         """How often each invariant was checked."""
         self.broken: Counter[str] = Counter()
         """Violations of each."""
+        self.unknown: Counter[str] = Counter()
+        """Looks at each that told nothing: what the history lacks may excuse what was found."""
         self.gaps: list[str] = []
         """Why the history is not whole: it proves nothing then."""
         self.notes: Counter[str] = Counter()
         """What is no violation and worth a number: binds by others, binds to nodes just deleted."""
 
-    def check(self, invariant: str, *, holds: bool, where: str, what: str) -> None:
-        """One look at an invariant."""
+    def check(
+        self, invariant: str, *, holds: bool, where: str, what: str, known: bool = True
+    ) -> None:
+        """One look at an invariant. ``known``: what the history lacks cannot excuse a breach."""
         self.checks[invariant] += 1
         if holds:
+            return
+        if not known:
+            self.unknown[invariant] += 1
             return
         self.broken[invariant] += 1
         if self.broken[invariant] <= MOST:
@@ -55,13 +62,14 @@ class Findings:
         """ "violated", "inconclusive" or "held"."""
         if self.violations:
             return "violated"
-        return "inconclusive" if self.gaps or not self.checks else "held"
+        whole = self.checks and not self.gaps and not self.unknown
+        return "held" if whole else "inconclusive"
 
     def text(self) -> str:
         """A table and the violations, for people."""
-        lines = [f"{'invariant':12}{'checks':>10}{'violations':>12}"]
+        lines = [f"{'invariant':12}{'checks':>10}{'violations':>12}{'not known':>12}"]
         lines += [
-            f"{name:12}{self.checks[name]:>10,}{self.broken[name]:>12,}"
+            f"{name:12}{self.checks[name]:>10,}{self.broken[name]:>12,}{self.unknown[name]:>12,}"
             for name in sorted(self.checks, key=_order)
         ]
         lines += [f"note: {count:,} × {name}" for name, count in sorted(self.notes.items())]

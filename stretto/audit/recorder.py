@@ -2,9 +2,11 @@
 groups where they are served when the recorder begins.
 
 It lists, then watches from the list's version, and takes a broken watch up again at the last
-version it saw, so that nothing is missed. Where the server no longer has that version (it was
-started again, and the kind is a quiet one), a list shows whether anything has changed since; if so
-the log says that there is a gap.
+version it saw, so that nothing is missed. A server that was started again does not have that
+version in its watch cache (410), while its store still has it: a list shows whether anything has
+changed since, and if so every version in between is listed by itself, whose differences are the
+changes that the watch would have told. Only where the store has forgotten them too, or they are
+too many, the log says that there is a gap, and from where to where.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from typing import Any, Self
 
 import msgspec
 
+from stretto.audit.api_log import LISTED
 from stretto.audit.rules_gangs import PLUGINS, UPSTREAM
 from stretto.kube.client import KubeClient
-from stretto.kube.errors import KubeError, WatchGone
+from stretto.kube.errors import KubeError, KubeRefused, WatchGone
 from stretto.kube.readers import LineBuffer
 
 PATHS = {
@@ -33,6 +36,11 @@ GROUPS = {
 }
 SILENCE_S = 90.0
 CAUGHT_UP_S = 30.0
+RETRY_S = 0.2
+MOST_VERSIONS = 2_000
+"""Versions that are listed one by one to fill a gap: some seconds' work at most."""
+Objects = dict[str, dict[str, Any]]
+"""By uid."""
 
 
 class _Event(msgspec.Struct):
@@ -66,6 +74,12 @@ class Recorder:
         self._tasks = [asyncio.create_task(self._follow(kind)) for kind in self._paths]
         return self
 
+    def _check_tasks(self) -> None:
+        """A watch that has ended for a reason nobody thought of is told, not waited for."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -84,39 +98,109 @@ class Recorder:
             TimeoutError: it is not.
         """
         for kind in ("pods", "nodes"):
-            page = await self._page(kind)
-            versions = [int(item["metadata"]["resourceVersion"]) for item in page]
-            wanted = max(versions, default=0)
+            _, objects = await self._objects(kind)
+            wanted = max((version_of(item) for item in objects.values()), default=0)
             async with asyncio.timeout(CAUGHT_UP_S):
-                while self._versions[kind] < wanted:  # noqa: ASYNC110 (a file, not a state of ours)
+                while self._versions[kind] < wanted:
+                    self._check_tasks()
                     await asyncio.sleep(0.02)
 
     # ------------------------------------------------------------------------------------- reading
-    async def _page(self, kind: str) -> list[dict[str, Any]]:
-        answer = await self._client.get(self._paths[kind])
+    async def _objects(self, kind: str, version: int = 0) -> tuple[int, Objects]:
+        """What exists of a kind, now or at an earlier version, and the version that shows it.
+
+        Raises:
+            KubeError: nothing can be read, or not at that version any more.
+        """
+        exact = {"resourceVersion": str(version), "resourceVersionMatch": "Exact"}
+        answer = await self._client.get(self._paths[kind], exact if version else None)
+        if not answer.ok:
+            raise KubeRefused(f"list of {kind}: {answer.text}", status=answer.status)
         body = msgspec.json.decode(answer.body)
-        self._listed = int(body["metadata"]["resourceVersion"])
-        return list(body.get("items") or ())
+        listed = int(body["metadata"]["resourceVersion"])
+        if version and listed != version:
+            raise KubeRefused(f"list of {kind}: no lists of earlier versions", status=410)
+        return listed, {item["metadata"]["uid"]: item for item in body.get("items") or ()}
 
     async def _list(self, kind: str) -> None:
-        items = await self._page(kind)
-        self._versions[kind] = self._listed
-        self._seen[kind].clear()
-        for item in items:
-            self._write(kind, "ADDED", item)
+        """The first list: what was before it is not known."""
+        listed, objects = await self._objects(kind)
+        self._write_list(kind, objects, after=0, until=listed)
 
     async def _follow(self, kind: str) -> None:
         while True:
             try:
-                await self._watch(kind)
-            except WatchGone as error:
-                before = dict(self._seen[kind])
-                await self._list(kind)
-                # Renewals of a Lease say nothing; what counts, its epochs, only ever grows.
-                if kind != "leases" and self._seen[kind] != before:
-                    self._file.write(self._encode({"gap": f"watch of {kind}: {error}"}) + b"\n")
+                await self._watch_on(kind)
             except KubeError:
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(RETRY_S)
+
+    async def _watch_on(self, kind: str) -> None:
+        try:
+            await self._watch(kind)
+        except WatchGone as error:
+            until, objects = await self._objects(kind)
+            changed = self._ours(kind, objects) != self._seen[kind]
+            if changed and await self._filled(kind, until):
+                return
+            # Renewals of a Lease say nothing; a change of its epoch is judged with care.
+            why = f"watch of {kind}: {error}" if changed and kind != "leases" else ""
+            self._write_list(kind, objects, after=self._versions[kind], until=until, why=why)
+
+    async def _filled(self, kind: str, until: int) -> bool:
+        """Tell what happened up to a version by listing each; False: it cannot be known.
+
+        What has been told by then is true all the same.
+
+        Raises:
+            KubeError: the server is away; the next try goes on where this one ended.
+        """
+        after = self._versions[kind]
+        if until - after > MOST_VERSIONS:
+            return False
+        try:
+            _, before = await self._objects(kind, after)
+            for version in range(after + 1, until + 1):
+                _, objects = await self._objects(kind, version)
+                self._write_changes(kind, before, objects, version)
+                self._versions[kind], before = version, objects
+        except KubeRefused as error:
+            if error.status != 410:
+                raise
+            return False
+        return True
+
+    def _write_changes(self, kind: str, before: Objects, now: Objects, version: int) -> None:
+        for uid in before.keys() - now.keys():
+            item = before[uid]
+            item["metadata"]["resourceVersion"] = str(version)
+            self._write(kind, "DELETED", item)
+        for uid, item in now.items():
+            if version_of(item) == version:
+                self._write(kind, "MODIFIED" if uid in before else "ADDED", item)
+
+    def _write_list(
+        self, kind: str, objects: Objects, *, after: int, until: int, why: str = ""
+    ) -> None:
+        seen = self._seen[kind]
+        gone = sorted(seen.keys() - objects.keys())
+        line = {"kind": kind, "type": LISTED, "after": after, "until": until, "gone": gone}
+        self._write_line(line | ({"gap": why} if why else {}))
+        for uid in gone:
+            del seen[uid]
+        for item in objects.values():
+            self._write(kind, "ADDED", item)
+        self._versions[kind] = until
+
+    def _ours(self, kind: str, objects: Objects) -> dict[str, str]:
+        """Uid → version of what is recorded of it."""
+        return {
+            uid: item["metadata"]["resourceVersion"]
+            for uid, item in objects.items()
+            if self._matters(kind, item)
+        }
+
+    def _matters(self, kind: str, item: dict[str, Any]) -> bool:
+        return kind != "leases" or bool(item["metadata"]["name"].startswith(self._leases))
 
     async def _watch(self, kind: str) -> None:
         params = {"resourceVersion": str(self._versions[kind]), "allowWatchBookmarks": "true"}
@@ -135,7 +219,7 @@ class Recorder:
             self._write(kind, event.type, event.object)
 
     def _write(self, kind: str, type_: str, item: dict[str, Any]) -> None:
-        if kind == "leases" and not item["metadata"]["name"].startswith(self._leases):
+        if not self._matters(kind, item):
             return
         meta = item["metadata"]
         meta.pop("managedFields", None)
@@ -143,6 +227,13 @@ class Recorder:
             self._seen[kind].pop(meta["uid"], None)
         else:
             self._seen[kind][meta["uid"]] = meta["resourceVersion"]
-        line = {"t": time.monotonic_ns(), "kind": kind, "type": type_, "object": item}
-        self._file.write(self._encode(line) + b"\n")
+        self._write_line({"kind": kind, "type": type_, "object": item})
+
+    def _write_line(self, line: dict[str, Any]) -> None:
+        self._file.write(self._encode({"t": time.monotonic_ns(), **line}) + b"\n")
         self._file.flush()
+
+
+def version_of(item: dict[str, Any]) -> int:
+    """Of an object."""
+    return int(item["metadata"]["resourceVersion"])

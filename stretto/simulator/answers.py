@@ -150,3 +150,9 @@ def bad_request(why: str) -> Refusal:
 def expired(why: str) -> Refusal:
     """410: what is asked for is too old."""
     return Refusal(410, "Expired", why)
+
+
+def too_large(version: int, current: int) -> Refusal:
+    """504: a version is asked for that is yet to come."""
+    why = f"Timeout: Too large resource version: {version}, current: {current}"
+    return Refusal(504, "Timeout", why)

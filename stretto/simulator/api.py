@@ -186,7 +186,11 @@ class ApiServer:
             page = store.next_page(token, limit=limit)
         else:
             predicate = selects(params.get("fieldSelector", ""), params.get("labelSelector", ""))
-            page = store.first_page(namespace=route.namespace, predicate=predicate, limit=limit)
+            exact = params.get("resourceVersionMatch") == "Exact"
+            page = store.first_page(
+                namespace=route.namespace, predicate=predicate, limit=limit,
+                version=number(params, "resourceVersion") if exact else 0,
+            )  # fmt: skip
         return list_body(route.kind, page)
 
     def watch(self, request: Request, *, wake: Callable[[], None]) -> tuple[Store, Watch]:
@@ -391,6 +395,11 @@ class ApiServer:
     def counts(self) -> dict[str, int]:
         """Objects by kind."""
         return {store.kind.qualified: len(store) for store in self._stores.values()}
+
+    def forget_watched(self) -> None:
+        """Answer 410 to watches of the past, as a server that was started again."""
+        for store in self._stores.values():
+            store.forget_watched()
 
     def compact(self) -> None:
         """Forget all past changes and lists under way: what asks for them gets 410."""

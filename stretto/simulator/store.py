@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import NamedTuple
 
-from stretto.simulator.answers import bad_request, expired
+from stretto.simulator.answers import bad_request, expired, too_large
 from stretto.simulator.kinds import Kind
 from stretto.simulator.records import Record
 from stretto.simulator.selectors import Predicate
@@ -134,6 +134,7 @@ class Store:
         """Sorted; None after a creation or a removal."""
         self._past: deque[Change] = deque(maxlen=window)
         self._floor = versions.compacted
+        self._watch_floor = versions.compacted
         self._watches: dict[Watch, None] = {}
         """In the order of their beginning, in which they are told."""
         self._observers: list[Callable[[Change], None]] = []
@@ -209,10 +210,43 @@ class Store:
             and (predicate is None or predicate(record))
         ]
 
-    def first_page(self, *, namespace: str, predicate: Predicate | None, limit: int) -> Page:
-        """The beginning of a list, or all of it if ``limit`` is 0."""
-        records = self.records(namespace=namespace, predicate=predicate)
-        whole = Page(self.version, records, "", 0)
+    def at(self, version: int, *, namespace: str = "", predicate: Predicate | None) -> list[Record]:
+        """What passed at a version, in the order of keys.
+
+        Raises:
+            Refusal: 410, it is before the window; 504, it is yet to come.
+        """
+        if version > self.version:
+            raise too_large(version, self.version)
+        if version < self._floor:
+            raise expired("The provided resource version is too old.")
+        then = dict(self._objects)
+        for change in takewhile(lambda change: change.version > version, reversed(self._past)):
+            if change.new is not None:
+                del then[change.new.key]
+            if change.old is not None:
+                then[change.old.key] = change.old
+        return [
+            record
+            for _, record in sorted(then.items())
+            if (not namespace or record.namespace == namespace)
+            and (predicate is None or predicate(record))
+        ]
+
+    def first_page(
+        self, *, namespace: str, predicate: Predicate | None, limit: int, version: int = 0
+    ) -> Page:
+        """The beginning of a list, or all of it if ``limit`` is 0; of an earlier version if one is
+        named.
+
+        Raises:
+            Refusal: see :meth:`at`.
+        """
+        if version:
+            records = self.at(version, namespace=namespace, predicate=predicate)
+        else:
+            records = self.records(namespace=namespace, predicate=predicate)
+        whole = Page(version or self.version, records, "", 0)
         if not limit or len(records) <= limit:
             return whole
         self._lists_begun += 1
@@ -254,8 +288,9 @@ class Store:
         Raises:
             Refusal: 410, ``since`` is before the window.
         """
-        if since < self._floor:
-            raise expired(f"too old resource version: {since} ({self._floor})")
+        floor = max(self._floor, self._watch_floor)
+        if since < floor:
+            raise expired(f"too old resource version: {since} ({floor})")
         later = takewhile(lambda change: change.version > since, reversed(self._past))
         for change in reversed(list(later)):
             watch.deliver(change, {})
@@ -268,6 +303,11 @@ class Store:
     def observe(self, observer: Callable[[Change], None]) -> None:
         """Call a part of the simulator at each change, after the watches."""
         self._observers.append(observer)
+
+    def forget_watched(self) -> None:
+        """Forget the past as a server does that was started again: watches begin at the present,
+        lists of earlier versions are still to be had."""
+        self._watch_floor = self._versions.current
 
     def compact(self) -> None:
         """Forget the past: every older watch and list in pages gets 410."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -48,6 +49,32 @@ class Story:
         what["metadata"]["resourceVersion"] = str(self.version)
         copied = msgspec.json.decode(msgspec.json.encode(what))
         self.api.append({"t": self.now, "kind": kind, "type": type_, "object": copied})
+
+    @contextlib.contextmanager
+    def unseen(self, kind: str) -> Iterator[None]:
+        """What happens to a kind meanwhile is not watched; a list shows the outcome."""
+        start, after, before = len(self.api), self.version, self.existing(kind)
+        yield
+        now = self.existing(kind)
+        self.version += 1
+        listed = {
+            "t": self.now, "kind": kind, "type": "LISTED", "after": after, "until": self.version,
+            "gone": sorted(before.keys() - now.keys()), "gap": f"watch of {kind}: too old",
+        }  # fmt: skip
+        watched = [line for line in self.api[start:] if line["kind"] != kind]
+        told = [{"t": self.now, "kind": kind, "type": "ADDED", "object": o} for o in now.values()]
+        self.api[start:] = [*watched, listed, *told]
+
+    def existing(self, kind: str) -> dict[str, dict[str, Any]]:
+        """What the log has told to exist of a kind, by uid."""
+        objects: dict[str, dict[str, Any]] = {}
+        for line in self.api:
+            if line["kind"] == kind and "object" in line:
+                uid = line["object"]["metadata"]["uid"]
+                objects[uid] = line["object"]
+                if line["type"] == "DELETED":
+                    del objects[uid]
+        return objects
 
     def node(self, name: str, *, cpu: str = "1", gone: bool = False) -> None:
         room = {"cpu": cpu, "pods": "10"}

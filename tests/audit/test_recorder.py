@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 
-from stretto.audit.recorder import Recorder
+from stretto.audit.recorder import PATHS, Recorder
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.simulator.cluster import SimulatedCluster
+from stretto.simulator.faults import Effect, FaultRule
 from stretto.simulator.settings import KubeletMode, SimulatorSettings
 from tests.binder.shells import create, delete, node_manifest, until
+from tests.kube_env.control_plane import ControlPlane
 
 
-def lines(path: pathlib.Path) -> list[dict[str, object]]:
+def lines(path: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def names(path: pathlib.Path) -> list[tuple[object, object]]:
     """(kind, type) of what was recorded, pods and nodes only."""
-    return [(line["kind"], line["type"]) for line in lines(path) if "kind" in line]
+    return [(line["kind"], line["type"]) for line in lines(path) if line["type"] != "LISTED"]
 
 
 async def test_every_change_is_recorded_in_order(tmp_path: pathlib.Path) -> None:
@@ -68,5 +73,139 @@ async def test_a_version_that_is_too_old_is_a_gap_only_if_something_was_missed(
             cluster.release_watches()
             await recorder.caught_up()
             await asyncio.sleep(0.5)
-    gaps = [line["gap"] for line in lines(path) if "gap" in line]
+    gaps = [line for line in lines(path) if "gap" in line]
     assert bool(gaps) == changed
+    for line in gaps:
+        assert (line["kind"], line["type"]) == ("nodes", "LISTED")
+        assert line["after"] < line["until"]
+
+
+def told(path: pathlib.Path) -> list[tuple[str, str, str]]:
+    """(type, pod, node) of the changes of pods, in order."""
+    return [
+        (line["type"], line["object"]["metadata"]["name"], line["object"]["spec"].get("nodeName"))
+        for line in lines(path)
+        if line["kind"] == "pods" and line["type"] != "LISTED"
+    ]
+
+
+async def test_what_a_restarted_server_does_not_tell_is_listed_version_by_version(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "api.jsonl"
+    settings = SimulatorSettings(kubelet=KubeletMode.OFF)
+    async with (
+        SimulatedCluster(settings) as cluster,
+        KubeClient(KubeConfig.from_url(cluster.url)) as client,
+    ):
+        await client.post("/api/v1/nodes", node_manifest("n1"))
+        async with Recorder(client, path) as recorder:
+            await create(client, "kept")
+            await create(client, "gone")
+            await recorder.caught_up()
+            cluster.faults.hold("pods")
+            await create(client, "bound")
+            await bind(client, "bound")
+            await bind(client, "kept")
+            await create(client, "brief")
+            await delete(client, "brief")
+            await delete(client, "gone")
+            cluster.api.forget_watched()
+            cluster.cut_watches("pods")
+            cluster.release_watches()
+            await recorder.caught_up()
+            await create(client, "late")
+            await recorder.caught_up()
+    assert not [line for line in lines(path) if "gap" in line]
+    assert told(path) == [
+        ("ADDED", "kept", None),
+        ("ADDED", "gone", None),
+        ("ADDED", "bound", None),
+        ("MODIFIED", "bound", "n1"),
+        ("MODIFIED", "kept", "n1"),
+        ("ADDED", "brief", None),
+        ("MODIFIED", "brief", None),
+        ("DELETED", "brief", None),
+        ("MODIFIED", "gone", None),
+        ("DELETED", "gone", None),
+        ("ADDED", "late", None),
+    ]
+    pods = [line for line in lines(path) if line["kind"] == "pods" and "object" in line]
+    versions = [int(line["object"]["metadata"]["resourceVersion"]) for line in pods]
+    assert versions == sorted(set(versions))
+
+
+async def test_a_list_that_is_refused_after_a_gap_is_asked_for_again(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "api.jsonl"
+    async with (
+        SimulatedCluster(SimulatorSettings(kubelet=KubeletMode.OFF)) as cluster,
+        KubeClient(KubeConfig.from_url(cluster.url)) as client,
+        Recorder(client, path) as recorder,
+    ):
+        await create(client, "p")
+        await recorder.caught_up()
+        cluster.faults.hold("pods")
+        await create(client, "q")
+        cluster.api.compact()
+        rule = FaultRule(effect=Effect.REFUSE, method="GET", resource="pods", limit=2)
+        cluster.faults.rules.append(rule)
+        cluster.cut_watches("pods")
+        cluster.release_watches()
+        await until(lambda: ("ADDED", "q", None) in told(path), "the list is read")
+        await recorder.caught_up()
+        listed = [line for line in lines(path) if line["type"] == "LISTED"][-1]
+        assert listed["gap"]
+        assert listed["gone"] == []
+
+
+async def bind(client: KubeClient, name: str) -> None:
+    """Bind a pod to n1."""
+    meta = msgspec.json.decode((await client.get_pod("default", name)).body)["metadata"]
+    answer = await client.bind(
+        namespace="default", name=name, uid=meta["uid"],
+        resource_version=int(meta["resourceVersion"]), node="n1",
+    )  # fmt: skip
+    assert answer.status == 201
+
+
+@pytest.mark.kube
+@pytest.mark.timeout(60)
+async def test_a_restarted_api_server_lists_the_versions_that_its_watches_do_not_have(
+    new_control_plane: Callable[..., ControlPlane], tmp_path: pathlib.Path
+) -> None:
+    """The real one. The recorder is away while things happen and until the restart is over, so
+    that its watch is too old for certain."""
+    path, plane = tmp_path / "api.jsonl", await asyncio.to_thread(new_control_plane)
+    config = await KubeConfig.from_file(plane.kubeconfig)
+    async with KubeClient(config) as client:
+        await client.post("/api/v1/nodes", node_manifest("n1"))
+        async with Recorder(client, path) as recorder:
+            await create(client, "kept")
+            await recorder.caught_up()
+            for task in recorder._tasks:
+                task.cancel()
+            await create(client, "bound")
+            await bind(client, "bound")
+            await create(client, "brief")
+            await delete(client, "brief")
+            plane.kill("kube-apiserver")
+            await asyncio.to_thread(plane.start_apiserver)
+            recorder._tasks = [asyncio.create_task(recorder._follow(kind)) for kind in PATHS]
+            await recorder.caught_up()
+            await create(client, "late")
+            await recorder.caught_up()
+    assert not [line for line in lines(path) if "gap" in line]
+    expected = [
+        ("ADDED", "kept", None),
+        ("ADDED", "bound", None),
+        ("MODIFIED", "bound", "n1"),
+        ("ADDED", "brief", None),
+        ("MODIFIED", "brief", None),
+        ("DELETED", "brief", None),
+        ("ADDED", "late", None),
+    ]
+    assert told(path) == expected
+    listed = [line for line in lines(path) if line["type"] == "LISTED" and line["kind"] == "pods"]
+    assert len(listed) == 1, "the changes were told one by one, not as a list"

@@ -38,6 +38,30 @@ async def test_pages_show_one_version_and_all_objects(cluster: Cluster) -> None:
     assert len(versions) == 1
 
 
+async def test_a_list_of_an_earlier_version_shows_what_there_was(cluster: Cluster) -> None:
+    gone, bound = await cluster.create_pod("gone"), await cluster.create_pod("bound")
+    earlier = version_of(bound)
+    assert (await cluster.bind(bound)).kind is BindKind.BOUND
+    assert (await cluster.client.delete(path_of(gone))).status == 200
+    await cluster.create_pod("late")
+
+    exact = {"resourceVersion": str(earlier), "resourceVersionMatch": "Exact"}
+    page = decoded(await cluster.client.get(cluster.pods, exact))
+    assert page["metadata"]["resourceVersion"] == str(earlier)
+    pods = {item["metadata"]["name"]: item for item in page["items"]}
+    assert set(pods) == {"gone", "bound"}
+    assert version_of(pods["bound"]) == earlier
+    assert "nodeName" not in pods["bound"]["spec"]
+    by_node = await cluster.client.get(cluster.pods, exact | {"fieldSelector": "spec.nodeName!="})
+    assert decoded(by_node)["items"] == []
+
+
+async def test_a_list_of_a_version_to_come_is_refused(cluster: Cluster) -> None:
+    late = version_of(await cluster.create_pod("p")) + 1_000_000
+    exact = {"resourceVersion": str(late), "resourceVersionMatch": "Exact"}
+    assert (await cluster.client.get(cluster.pods, exact)).status == 504
+
+
 async def test_a_list_without_limit_is_whole(cluster: Cluster) -> None:
     created = await cluster.create_pod("p1")
     page = decoded(await cluster.client.get(cluster.pods))

@@ -67,9 +67,6 @@ class StackSettings:
     """A second binder and a second dispatcher, which stand by."""
     at_rest: bool = True
     """Nothing is under way when the test ends: pods are bound or told why not, entries closed."""
-    gaps: bool = False
-    """The test makes the API server forget its past, so that its history has a gap and the rules
-    can be held against what is known only."""
     ports: Ports = dataclasses.field(default_factory=Ports)
     standby_ports: Ports = dataclasses.field(default_factory=Ports)
     binder_address: str = ""
@@ -188,8 +185,7 @@ class Stack:
         finally:
             await self._stop(failed=False)
         findings = check(read_history(self.folder), at_rest=self.settings.at_rest)
-        expected = "inconclusive" if self.settings.gaps and findings.gaps else "held"
-        assert findings.verdict == expected, findings.text()
+        assert findings.verdict == "held", findings.text()
 
     async def _stop(self, *, failed: bool) -> None:
         await self._recording.aclose()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.api import Api, Oracle
-from tests.e2e.stack import Stack, StackSettings, until
+from tests.e2e.stack import Stack, until
 from tests.kube_env.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.kube, pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -92,7 +92,7 @@ async def test_a_killed_api_server_comes_back_and_all_pods_end_bound(
     plane = new_control_plane()
     async with Api(plane) as api:
         await api.create_nodes(NODES)
-        async with Stack(tmp_path, plane.kubeconfig, StackSettings(gaps=True)) as stack:
+        async with Stack(tmp_path, plane.kubeconfig) as stack:
             await pour(api, first=0, count=200)
             plane.kill("kube-apiserver")
             await asyncio.sleep(4)
