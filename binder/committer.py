@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -49,6 +48,7 @@ from stretto.ledger.types import (
     LedgerUnavailable,
     ReserveReply,
 )
+from stretto.model.errors import end_superseded
 from stretto.model.unit import Attempt, Cause, OutcomeKind, Verdict, VerdictKind
 from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
@@ -217,7 +217,7 @@ class CommitLoop:
             await self._rebuild_after_drift()
         except LedgerFenced:
             logger.exception("the ledger has been taken by a successor; ending")
-            os._exit(1)
+            end_superseded()
         except (LedgerGap, LedgerUnavailable) as error:
             await self._repair_until_whole(error)
         self.publish()
@@ -368,7 +368,7 @@ class CommitLoop:
                 break
             except LedgerFenced:
                 logger.exception("the ledger has been taken by a successor; ending")
-                os._exit(1)
+                end_superseded()
             except (LedgerGap, LedgerUnavailable) as again:
                 logger.warning("the ledger is not whole yet: %s", again)
                 await asyncio.sleep(pause_s)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import enum
+import functools
 import math
 import os
 import pathlib
@@ -64,11 +65,17 @@ def default_text(field: dataclasses.Field[Any]) -> str:
     return ""
 
 
+@functools.cache
+def types_of(settings: type[Any]) -> dict[str, Any]:
+    """The types of the fields; they are written as strings, and each has to be compiled."""
+    return typing.get_type_hints(settings)
+
+
 def add_flags(
     parser: argparse.ArgumentParser, settings: type[Any], *, skip: frozenset[str] = frozenset()
 ) -> None:
     """Add a flag for each field of the settings class."""
-    hints = typing.get_type_hints(settings)
+    hints = types_of(settings)  # type: ignore[arg-type]  # (a class is hashable)
     for field in dataclasses.fields(settings):
         if field.name in skip:
             continue
@@ -126,7 +133,7 @@ def settings_from(
         FlagError: a value does not read as its type, or the settings refuse it.
     """
     environ = os.environ if environ is None else environ
-    hints = typing.get_type_hints(settings)
+    hints = types_of(settings)  # type: ignore[arg-type]  # (a class is hashable)
     values: dict[str, Any] = dict(fixed)
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         if field.name in fixed:

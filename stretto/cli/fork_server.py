@@ -27,8 +27,9 @@ import time
 
 import msgspec
 
-from stretto.cli.main import NO_THREADS
-from stretto.cli.main import main as command
+from stretto.cli.command import NO_THREADS
+from stretto.cli.command import run as run_command
+from stretto.cli.main import UNTIL_STOPPED, stop_at_once
 from stretto.ledger.server import die_with_parent, prctl
 
 ROLES = ("binder.process", "dispatcher.process", "scheduler_shard.process")
@@ -79,8 +80,6 @@ class ForkServer:
 
     def serve(self) -> None:
         """Until the other end is closed. Raises :class:`Forked` in each fork."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
         woken, waker = socket.socketpair()
         for end in (woken, waker):
             end.setblocking(False)
@@ -193,6 +192,8 @@ def serve_ahead(control: socket.socket, *, parent: int) -> int:
 
 def main(descriptor: int) -> int:
     """Load, serve, and in a fork be the role."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     name_process("fork-server")
     os.environ.setdefault(*NO_THREADS)
     gc.disable()  # code makes no garbage; looking for it takes 4 % of the loading
@@ -207,7 +208,9 @@ def main(descriptor: int) -> int:
         arguments = fork.arguments
     else:
         return 0
-    return command(arguments)
+    if UNTIL_STOPPED.intersection(arguments[:1]):
+        stop_at_once()
+    return run_command(arguments)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import dataclasses
 import os
 import pathlib
 import sys
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,10 +28,12 @@ from stretto.config.common import ConfigError, check_logs, check_name
 from stretto.config.ledger import LedgerSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
+from stretto.kube.leadership import cancelled
 from stretto.model.errors import OperatorError
 from stretto.telemetry.logs import setup_logging
 
 READY_TIMEOUT_S = 60.0
+T = TypeVar("T")
 Excuse = Callable[[], bool]
 
 
@@ -287,13 +289,15 @@ async def run_all(
     """Start everything (from a fork server that is there already, if it is given), stay until
     ``stop``, end everything."""
     names = ", ".join(scheduler_names(settings))
-    uid = await cluster_uid(settings)
+    uid = await unless(stop, cluster_uid(settings))
+    if uid is None:
+        return 0
     async with ledger_of(settings, uid=uid) as (url, excuse):
         roles = roles_of(settings, redis_url=url, ports=Ports())
         supervisor = Supervisor(roles, forks=Forks(server))
         supervisor.roles["binder"].excuse = excuse
         try:
-            await start_or(stop, supervisor=supervisor)
+            await unless(stop, start(supervisor))
             if settings.log_ready and not stop.is_set():
                 shards = "1 shard" if settings.shards == 1 else f"{settings.shards} shards"
                 sys.stderr.write(
@@ -320,22 +324,23 @@ async def stopped_or_failed(stop: asyncio.Event, *, supervisor: Supervisor) -> N
         raise supervisor.failed.result()
 
 
-async def start_or(stop: asyncio.Event, *, supervisor: Supervisor) -> None:
-    """Start all roles and wait until they are ready, or until asked to stop."""
+async def start(supervisor: Supervisor) -> None:
+    """Start all roles and wait until they are ready."""
+    await supervisor.start()
+    await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
 
-    async def start() -> None:
-        await supervisor.start()
-        await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
 
-    ready = asyncio.ensure_future(start())
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What the work gives; None if we are asked to stop first, which ends it."""
+    working = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait([ready, stopped], return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if ready.done():
-        ready.result()
-    else:
-        ready.cancel()
-        await asyncio.wait([ready])
+    try:
+        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        return None
+    finally:
+        await cancelled(working, stopped)
 
 
 def run_command(settings: RunSettings) -> int:

@@ -2,7 +2,7 @@
 become exit codes.
 
 Exit codes: 0 stopped as asked or done; 1 a defect or a lost invariant; 2 wrong flags or an input
-or a peer that an operator has to mend (one line says what).
+or a peer that an operator has to mend (one line says what); 4 another may lead in its place.
 """
 
 from __future__ import annotations

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import Any, NoReturn
 
 from stretto.config.common import LeaderSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.lease import LeaseSettings, Tenure
 from stretto.kube.lease_keeper import LeaseKeeper
+from stretto.model.errors import end_superseded
 
 log = logging.getLogger(__name__)
-
-LOST_EXIT_CODE = 1
 
 
 class Leadership:
@@ -80,7 +78,7 @@ class Leadership:
     async def keep(self) -> NoReturn:
         """Renew until cancelled; once lost, end the process."""
         await self._keeper.run()
-        os._exit(LOST_EXIT_CODE)
+        end_superseded()
 
     async def release(self, *, clean: bool) -> None:
         """Give the Lease up, after all guarded work has ended; see :meth:`LeaseKeeper.release`."""

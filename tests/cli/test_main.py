@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from stretto.cli.main import main
@@ -72,3 +74,29 @@ def test_loadgen_says_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         main(["loadgen", "--help"])
     assert "3 pods are unfinished at the end" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert re.fullmatch(r"stretto \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("walk", "argument COMMAND: invalid choice: 'walk' (choose from 'dispatcher', "),
+        ("--fast run", "unknown flag --fast"),
+    ],
+)
+def test_words_that_name_no_command_get_one_line(
+    words: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words.split())
+    assert caught.value.code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"stretto: {line}"), said
+    assert said.endswith("see `stretto --help`")
