@@ -161,4 +161,5 @@ def _resources(interests: Interests) -> frozenset[str]:
 
 
 def _helps(shape: ShapeRecord, interests: Interests, event: ClusterEvent) -> bool:
-    return shape.shape is None or may_help(shape.shape, interests, event)
+    """A bulky shape is woken by whatever may concern it, and decided in its turn."""
+    return shape.shape is None or may_help(shape.shape, interests, event, look=not shape.bulky)

@@ -188,12 +188,16 @@ class CompiledShape:
         self._basis = self.profile.basis(self.base, snapshot)
         self._basis_kinds = self.profile.basis_kinds
         self._basis_read = self._read_by_basis()
-        self._stamp_of_basis = snapshot.object_version, snapshot.kins.terms_version
+        self._stamp_of_basis = self._now()
+
+    def _now(self) -> tuple[int, int, int]:
+        """Grows whenever anything that plugins were made from may have changed."""
+        snapshot = self.snapshot
+        return snapshot.object_version, snapshot.kins.terms_version, len(snapshot.carried_keys)
 
     def outdated(self) -> bool:
         """Whether what its plugins were made from has changed since."""
-        snapshot = self.snapshot
-        stamp = snapshot.object_version, snapshot.kins.terms_version
+        snapshot, stamp = self.snapshot, self._now()
         if stamp == self._stamp_of_basis:
             return False
         if self._kind_versions != tuple(map(snapshot.kind_version, self._kinds)):
@@ -210,7 +214,7 @@ class CompiledShape:
         """Versions of what the plugins' basis depends on."""
         snapshot = self.snapshot
         kinds = map(snapshot.kind_version, self._basis_kinds)
-        return snapshot.kins.terms_version, *kinds
+        return snapshot.kins.terms_version, len(snapshot.carried_keys), *kinds
 
     def fails(self) -> bool:
         """Whether a plugin fails on a row that passes the filters before it: upstream ends the

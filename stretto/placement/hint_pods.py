@@ -7,7 +7,7 @@ a pod waiting although the event may help, it says yes; each such place says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stretto.model.selector import requirements_match
 from stretto.model.shape import PodTerm, Requirement, Shape, SpreadConstraint
@@ -15,6 +15,9 @@ from stretto.placement.events import ClusterEvent
 from stretto.placement.hint_conditions import affinity_admits
 
 Selector = tuple[Requirement, ...] | None
+LOOKED_AT = 100
+"""Anti-affinity terms of a pod that leaves which are looked at: all who wait look. Of one with more
+any may be about them."""
 
 
 def _selects(selector: Selector, pod: Shape) -> bool | None:
@@ -128,7 +131,9 @@ def _surely_all(terms: Iterable[PodTerm], pod: Shape) -> bool:
     return bool(found) and all(found)
 
 
-def _may_any(terms: Iterable[PodTerm], pod: Shape) -> bool:
+def _may_any(terms: Sequence[PodTerm], pod: Shape) -> bool:
+    if len(terms) > LOOKED_AT:
+        return True
     return any(_matches(term, pod) is not False for term in terms)
 
 

@@ -149,13 +149,23 @@ def interests_of(plugins: Iterable[str]) -> tuple[Interest, ...] | None:
     return tuple(found) or None
 
 
-def may_help(shape: Shape, interests: tuple[Interest, ...] | None, event: ClusterEvent) -> bool:
-    """Whether an event may make the shape schedulable."""
+def may_help(
+    shape: Shape,
+    interests: tuple[Interest, ...] | None,
+    event: ClusterEvent,
+    *,
+    look: bool = True,
+) -> bool:
+    """Whether an event may make the shape schedulable.
+
+    ``look``: put the conditions that narrow interests to the shape. An event is put to every shape
+    that waits, and one of very many parts must not make each cost milliseconds.
+    """
     if interests is None or event.resource == WILDCARD:
         return True
     for interest in interests:
         if interest.resource == event.resource and interest.actions & event.action:
             condition = interest.condition
-            if condition is None or condition(shape, event):
+            if condition is None or not look or condition(shape, event):
                 return True
     return False

@@ -75,7 +75,7 @@ class TermTable:
                 rows = range(view.size) if view.rows is None else view.rows.tolist()
                 names = ["", *(snapshot.name[row] for row in rows)]
                 yield key, names, range(1, len(names))
-            elif snapshot.carries(key):
+            elif key in snapshot.carried_keys:
                 column = snapshot.label_column(key)
                 yield key, column.values, view.of(column.ids).tolist()
 

@@ -9,10 +9,11 @@ import msgspec
 
 from stretto.model.selector import requirements_match
 from stretto.model.shape import PodTerm, Requirement, Shape
-from stretto.placement.many_terms import FEW, KinColumns
+from stretto.model.term_index import weight_of
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import NAMESPACE, decode_labels
-from stretto.snapshot.kins import Flavour, Kin, Term
+from stretto.snapshot.kins import Kin
+from stretto.snapshot.term_set import Flavour, Planes, TermSet, term_weight
 
 _NAME_LABEL = "kubernetes.io/metadata.name"
 Selector = tuple[Requirement, ...] | None
@@ -102,13 +103,6 @@ class AnyOf(_OneByOne, frozen=True):
         """How many terms are about a pod."""
         return sum(term.matches(kin.namespace, kin.labels) for term in self.terms)
 
-    def weights(self, kins: Sequence[Kin]) -> Sequence[int]:
-        """The same of many kins."""
-        if len(self.terms) <= FEW:
-            return super().weights(kins)
-        found: list[int] = KinColumns(kins).weights((1, term) for term in self.terms).tolist()
-        return found
-
 
 class Incoming(msgspec.Struct, frozen=True, dict=True):
     """What other pods' terms see of the pod at hand."""
@@ -129,6 +123,11 @@ class Incoming(msgspec.Struct, frozen=True, dict=True):
         """Whether a term of another pod is about it (framework AffinityTerm.Matches)."""
         return self._inside(term) and requirements_match(term.selector, self._labels)
 
+    def meant_by_many(self, kin: Kin) -> int:
+        """Which terms of a crowded kin are about it."""
+        inside = kin.many.inside(self.namespace, self._namespace_labels)
+        return inside and inside & kin.many.about(self._labels)
+
     def _inside(self, term: PodTerm) -> bool:
         if self.namespace in term.namespaces:
             return True
@@ -145,9 +144,14 @@ class Against(_OneByOne, frozen=True):
 
     def weight(self, kin: Kin) -> int:
         """How many terms of a pod are."""
+        if kin.crowded:
+            against = kin.many.over(Flavour.ANTI, self.topology_key)
+            return (against and against & self.incoming.meant_by_many(kin)).bit_count()
         return sum(
-            term.flavour is Flavour.ANTI and self.incoming.meant_by(term.term)
-            for term in kin.terms_over(self.topology_key)
+            term.term.topology_key == self.topology_key
+            and term.flavour is Flavour.ANTI
+            and self.incoming.meant_by(term.term)
+            for term in kin.terms
         )
 
 
@@ -167,34 +171,111 @@ class Preference(_OneByOne, frozen=True):
     def weight(self, kin: Kin) -> int:
         """The sum over terms of both sides."""
         own = sum(weight for weight, term in self.own if term.matches(kin.namespace, kin.labels))
-        return own + self._of_others(kin)
+        return own + said_by(kin, self.incoming, self.topology_key, self.hard_weight)
+
+
+def said_by(kin: Kin, incoming: Incoming | None, topology_key: str, hard_weight: int) -> int:
+    """What a kin's own terms over a key say of the pod at hand; of None nothing."""
+    if incoming is None:
+        return 0
+    if kin.crowded:
+        worth = kin.many.worth(topology_key, hard_weight=hard_weight)
+        return weight_of(incoming.meant_by_many(kin), worth) if worth else 0
+    found = 0
+    for term in kin.terms:
+        if term.term.topology_key == topology_key:
+            weight = term_weight(term, hard_weight=hard_weight)
+            if weight and incoming.meant_by(term.term):
+                found += weight
+    return found
+
+
+class Own:
+    """Very many terms of the pod at hand, and who they are about in a snapshot."""
+
+    _KEPT = 4096
+
+    def __init__(self, kin: Kin, snapshot: Snapshot) -> None:
+        self.terms: TermSet = kin.many
+        self._kin = kin
+        """Kept, and with it what was made of its terms, before it has pods."""
+        self._snapshot = snapshot
+        self.version = snapshot.kind_version(NAMESPACE) if kin.many.selects else 0
+        """Of what is asked about namespaces."""
+        self._inside: dict[str, int] = {}
+        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
+        """By namespace and labels: each question, of one for each topology key, asks."""
+
+    def about(self, kin: Kin) -> int:
+        """The terms that are about a kin's pods."""
+        asked = kin.namespace, kin.identity.labels
+        found = self._known.get(asked)
+        if found is None:
+            if len(self._known) >= self._KEPT:
+                self._known.clear()
+            found = self._known[asked] = self.holding(kin.namespace, kin.labels)
+        return found
+
+    def holding(self, namespace: str, labels: Mapping[str, str]) -> int:
+        """The terms that are about a pod."""
+        inside = self._inside.get(namespace)
+        if inside is None:
+            payload = self._snapshot.object_payload(NAMESPACE, namespace)
+            known = None if payload is None else decode_labels(payload)
+            inside = self._inside[namespace] = self.terms.inside(namespace, known)
+        return inside and inside & self.terms.about(labels)
+
+
+class OfMany:
+    """A question about the pods that terms of a pod with very many are about.
+
+    ``planes``: what a pod counts for each term that is about it; ``all_of``: or 1 if all of these
+    are. ``incoming``: what terms of others say of it over the key counts too.
+    """
+
+    def __init__(
+        self,
+        own: Own,
+        *,
+        planes: Planes = (),
+        all_of: int = 0,
+        incoming: Incoming | None = None,
+        topology_key: str = "",
+        hard_weight: int = 0,
+    ) -> None:
+        self._own = own
+        self._planes = tuple(planes)
+        self._all_of = all_of
+        self._incoming = incoming
+        self._topology_key = topology_key
+        self._hard_weight = hard_weight
+        self._equal_by = (
+            own.terms.digest, own.version, self._planes, all_of, incoming, topology_key,
+            hard_weight,
+        )  # fmt: skip
+
+    @property
+    def namespaces(self) -> frozenset[str] | None:
+        """Where to look."""
+        return None if self._incoming is not None else self._own.terms.names
+
+    def weight(self, kin: Kin) -> int:
+        """The sum over terms of both sides."""
+        about = self._own.about(kin)
+        if self._all_of:
+            return int(about & self._all_of == self._all_of)
+        others = said_by(kin, self._incoming, self._topology_key, self._hard_weight)
+        return weight_of(about, self._planes) + others
 
     def weights(self, kins: Sequence[Kin]) -> Sequence[int]:
         """The same of many kins."""
-        if len(self.own) <= FEW:
-            return super().weights(kins)
-        own = KinColumns(kins).weights(self.own).tolist()
-        return [weight + self._of_others(kin) for weight, kin in zip(own, kins, strict=True)]
+        return [self.weight(kin) for kin in kins]
 
-    def _of_others(self, kin: Kin) -> int:
-        """What a kin's own terms say of the pod at hand."""
-        found = 0
-        for term in kin.terms_over(self.topology_key) if self.incoming is not None else ():
-            if weight := term_weight(term, hard_weight=self.hard_weight):
-                found += weight * self.incoming.meant_by(term.term)  # type: ignore[union-attr]
-        return found
+    def __hash__(self) -> int:
+        return hash((self._own.terms.digest, self._topology_key, self._all_of))
 
-
-def term_weight(term: Term, *, hard_weight: int) -> int:
-    """What a term of a pod on a node is worth to the pods that it is about."""
-    match term.flavour:
-        case Flavour.AFFINITY:
-            return hard_weight
-        case Flavour.PREFERRED:
-            return term.weight
-        case Flavour.PREFERRED_ANTI:
-            return -term.weight
-    return 0
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OfMany) and self._equal_by == other._equal_by
 
 
 def selected(term: PodTerm, snapshot: Snapshot) -> Selected:

@@ -14,7 +14,7 @@ the Binder's units of the batch in hand) come and go by :meth:`Snapshot.add_pod`
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 import msgspec
 import numpy as np
@@ -164,9 +164,10 @@ class Snapshot(ObjectReading):
         """Committed pods of a row: shape number → count."""
         return self._pods.of(row)
 
-    def carries(self, key: str) -> bool:
-        """Whether a node carries a label key, or did."""
-        return self._labels.carried(key)
+    @property
+    def carried_keys(self) -> Set[str]:
+        """The label keys that a node carries, or did; they only become more."""
+        return self._labels.carried
 
     def label_column(self, key: str) -> LabelColumn:
         """The column of a label key; ask each time, columns are bounded and may be rebuilt."""

@@ -12,12 +12,12 @@ A kin knows on which rows its pods are, tentative ones too: a new tally is count
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
-from stretto.model.shape import PodTerm, Shape
+from stretto.model.shape import Shape
+from stretto.snapshot.term_set import Term, TermSet, are_many, terms_digest, terms_in, terms_of
 
 if TYPE_CHECKING:
     from stretto.snapshot.tallies import Tally
@@ -26,57 +26,26 @@ _IDLE = 1024
 """Kins without pods that stay enrolled at most, before a sweep."""
 
 
-class Flavour(IntEnum):
-    """What a pod affinity term of a pod says."""
-
-    ANTI = 0
-    """Required anti-affinity."""
-    AFFINITY = 1
-    """Required affinity."""
-    PREFERRED = 2
-    PREFERRED_ANTI = 3
-
-
-class Term(NamedTuple):
-    """A term with what it says; ``weight`` 1..100 of preferred ones, else 0."""
-
-    flavour: Flavour
-    weight: int
-    term: PodTerm
-
-
-def terms_of(shape: Shape) -> tuple[Term, ...]:
-    """Every pod affinity term of a shape."""
-    if not (
-        shape.anti_affinity
-        or shape.affinity
-        or shape.preferred_affinity
-        or shape.preferred_anti_affinity
-    ):
-        return ()
-    return (
-        *(Term(Flavour.ANTI, 0, term) for term in shape.anti_affinity),
-        *(Term(Flavour.AFFINITY, 0, term) for term in shape.affinity),
-        *(Term(Flavour.PREFERRED, w.weight, w.term) for w in shape.preferred_affinity),
-        *(Term(Flavour.PREFERRED_ANTI, w.weight, w.term) for w in shape.preferred_anti_affinity),
-    )
-
-
 class _Identity(NamedTuple):
     namespace: str
     labels: tuple[tuple[str, str], ...]
     terminating: bool
-    terms: tuple[Term, ...]
+    terms: tuple[Term, ...] | bytes
+    """A digest if they are many."""
 
 
 class Kin:
     """See the module docstring."""
 
-    __slots__ = ("__dict__", "__weakref__", "enrolled", "identity", "rows", "table", "tallies")
+    __slots__ = (
+        "__dict__", "__weakref__", "enrolled", "identity", "rows", "table", "tallies", "terms",
+    )  # fmt: skip
 
-    def __init__(self, identity: _Identity, table: KinTable) -> None:
+    def __init__(self, identity: _Identity, table: KinTable, *, terms: tuple[Term, ...]) -> None:
         self.identity = identity
         self.table = table
+        self.terms = terms
+        """Affinity terms of its pods."""
         self.rows: dict[int, int] = {}
         """Pods by row."""
         self.tallies: list[tuple[Tally, int]] = []
@@ -90,20 +59,15 @@ class Kin:
         return self.identity.namespace
 
     @property
-    def terms(self) -> tuple[Term, ...]:
-        """Affinity terms of its pods."""
-        return self.identity.terms
-
-    def terms_over(self, topology_key: str) -> tuple[Term, ...]:
-        """Those over one key; a pod may have a thousand terms, each over a key of its own."""
-        return self._terms_by_key.get(topology_key, ()) if self.identity.terms else ()
+    def crowded(self) -> bool:
+        """Its pods have very many terms: they are in ``many``."""
+        return isinstance(self.identity.terms, bytes)
 
     @cached_property
-    def _terms_by_key(self) -> dict[str, tuple[Term, ...]]:
-        found: dict[str, list[Term]] = {}
-        for term in self.identity.terms:
-            found.setdefault(term.term.topology_key, []).append(term)
-        return {key: tuple(terms) for key, terms in found.items()}
+    def many(self) -> TermSet:
+        """The terms of a crowded kin."""
+        assert isinstance(self.identity.terms, bytes), "few terms are asked one by one"
+        return TermSet(self.terms, self.identity.terms)
 
     @property
     def terminating(self) -> bool:
@@ -141,7 +105,12 @@ class KinTable:
         self._idle = 0
         self._terms: dict[str, dict[Term, int]] = {}
         """Distinct terms of kins with pods, by namespace they name; "": of any that a selector of
-        namespaces matches. With the number of kins that have them."""
+        namespaces matches. With the number of kins that have them; crowded ones apart."""
+        self._last: tuple[Shape, Kin] | None = None
+        """The crowded kin that was asked for last: deciding on a pod asks several times, and what
+        is made of its terms should last until it has pods."""
+        self._crowded: dict[Kin, int] = {}
+        """Crowded kins that have pods, or are promised any, for how many reasons."""
         self.terms_version = 0
         """Grows when a distinct term appears or disappears."""
         self._promised: dict[Kin, int] = {}
@@ -151,11 +120,22 @@ class KinTable:
 
     def of(self, shape: Shape) -> Kin:
         """The kin of a shape's pods."""
-        identity = _Identity(shape.namespace, shape.labels, shape.terminating, terms_of(shape))
+        last = self._last
+        if last is not None and last[0] is shape:
+            return last[1]
+        terms = terms_of(shape)
+        known = terms_digest(terms) if are_many(len(terms)) else terms
+        identity = _Identity(shape.namespace, shape.labels, shape.terminating, known)
         found = self._kins.get(identity)
         if found is None:
-            found = self._kins[identity] = Kin(identity, self)
+            found = self._kins[identity] = Kin(identity, self, terms=terms)
+        if found.crowded:
+            self._last = shape, found
         return found
+
+    def crowded_of(self, shape: Shape) -> Kin | None:
+        """The same if it is crowded, else None."""
+        return self.of(shape) if are_many(terms_in(shape)) else None
 
     def enrolled(self, namespaces: Iterable[str] | None) -> Iterator[Kin]:
         """Kins of some namespaces, or of all, that may have pods."""
@@ -164,10 +144,15 @@ class KinTable:
 
     def terms_for(self, namespace: str) -> tuple[Term, ...]:
         """Distinct terms on pods that may be about pods of a namespace; those with a selector of
-        namespaces come whether or not it matches."""
+        namespaces come whether or not it matches. Without those of crowded kins."""
         if not self._terms:
             return ()
         return (*self._terms.get(namespace, ()), *self._terms.get("", ()))
+
+    @property
+    def crowded(self) -> Iterable[Kin]:
+        """Crowded kins on whose terms it may depend where others go."""
+        return self._crowded
 
     def woken(self, kin: Kin) -> None:
         """A kin is about to have its first pod."""
@@ -200,6 +185,9 @@ class KinTable:
             self._count_terms(kin, by)
 
     def _count_terms(self, kin: Kin, by: int) -> None:
+        if kin.crowded:
+            self._count_crowded(kin, by)
+            return
         for term in kin.terms:
             for place in _places(term):
                 terms = self._terms.setdefault(place, {})
@@ -212,6 +200,14 @@ class KinTable:
                     del terms[term]
                     if not terms:
                         del self._terms[place]
+
+    def _count_crowded(self, kin: Kin, by: int) -> None:
+        left = self._crowded.pop(kin, 0) + by
+        assert left >= 0, "a crowded kin has left more often than it came"
+        if left:
+            self._crowded[kin] = left
+        if left == (1 if by > 0 else 0):
+            self.terms_version += 1
 
     def _sweep(self) -> None:
         for namespace, kins in list(self._enrolled.items()):
@@ -239,7 +235,11 @@ class KinTable:
         for kin in self._kins.values():
             assert kin.enrolled or not kin.rows
             assert all(kin.rows.values())
-            for term in kin.terms * (bool(kin.rows) + (kin in self._promised)):
+            reasons = bool(kin.rows) + (kin in self._promised)
+            if kin.crowded:
+                assert self._crowded.get(kin, 0) == reasons
+                continue
+            for term in kin.terms * reasons:
                 for place in _places(term):
                     counts = terms.setdefault(place, {})
                     counts[term] = counts.get(term, 0) + 1

@@ -79,23 +79,19 @@ class LabelTable:
     def __init__(self, *, capacity: int) -> None:
         self._capacity = capacity
         self._columns: dict[str, LabelColumn] = {}
-        self._carried: set[str] = set()
+        self.carried: set[str] = set()
         """Keys that a node carries, or did."""
         self._empty = LabelColumn("", capacity=capacity)
         self._absent: dict[str, LabelColumn] = {}
         """Of keys that no node carries, which any pod may name in any number: they share one empty
         array, and take no other key's place."""
 
-    def carried(self, key: str) -> bool:
-        """Whether a node carries a key, or did."""
-        return key in self._carried
-
     def column(self, key: str, rows: Sequence[NodeRow | None]) -> LabelColumn:
         """The column of a key; built from ``rows`` if it is not there, O(nodes) once."""
         found = self._columns.get(key) or self._absent.get(key)
         if found is not None:
             return found
-        if key not in self._carried:
+        if key not in self.carried:
             return self._remember_absent(key)
         found = LabelColumn(key, capacity=self._capacity)
         for row, node in enumerate(rows):
@@ -120,8 +116,8 @@ class LabelTable:
     def set(self, row: int, labels: tuple[tuple[str, str], ...]) -> None:
         """Write a node's labels into the columns that exist."""
         for key, _ in labels:
-            if key not in self._carried:
-                self._carried.add(key)
+            if key not in self.carried:
+                self.carried.add(key)
                 self._absent.pop(key, None)
         if self._columns:
             values = dict(labels)

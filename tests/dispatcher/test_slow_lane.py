@@ -12,13 +12,18 @@ import pytest
 from dispatcher.core import Core
 from dispatcher.machine import Machine
 from dispatcher.pods import Place
+from dispatcher.shapes import ShapeRecord
 from dispatcher.slow_lane import SlowLimits, Unread
+from dispatcher.wakeups import Wakeups
 from dispatcher.watch import PodWatch
 from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind
 from stretto.model.bulk import CONTAINERS, TERMS, bulk_of
 from stretto.model.objects import Pod, decode_pod
 from stretto.model.shape import NodeTerm, PodTerm, Requirement, Shape, SpreadConstraint
+from stretto.model.unit import Version
+from stretto.placement.events import ASSIGNED_POD, NODE, Action, ClusterEvent
+from stretto.snapshot.delta import NodeRow
 from tests.dispatcher.brain import Brain, shape
 
 
@@ -251,3 +256,23 @@ async def test_large_pods_are_read_apart_and_others_at_once() -> None:
     finally:
         reading.cancel()
     core.machine.validate()
+
+
+def test_events_are_not_looked_at_for_a_bulky_shape_that_waits() -> None:
+    """Each event would cost as much as deciding it; it is woken by what may concern it at all."""
+    wakeups = Wakeups()
+    asked = {"required_node_terms": (NodeTerm((Requirement("disk", "In", ("ssd",)),)),)}
+    shapes = {name: shape(**asked) for name in ("plain", "bulky")}
+    shapes["bulky"] = bulky(**asked)
+    for number, each in enumerate(shapes.values(), 1):
+        record = ShapeRecord(number=number, key=b"", shape=each)
+        record.decided_at, record.plugins = Version(1, 1), ("NodeAffinity",)
+        wakeups.park(record)
+    node = NodeRow(name="n", uid="n", labels=(("disk", "hdd"),))
+    came = ClusterEvent(NODE, Action.ADD, new_node=node)
+    gone = ClusterEvent(ASSIGNED_POD, Action.DELETE, old_pod=shape())
+    woken = [
+        [record.number for record, _ in wakeups.step([event], version=Version(1, 2 + n))]
+        for n, event in enumerate((came, gone))
+    ]
+    assert woken == [[2], []]

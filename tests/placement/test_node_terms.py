@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from stretto.model.shape import NodeTerm, PodTerm, Requirement
+from stretto.model.shape import NodeTerm, Requirement
 from stretto.placement.domains import Domains
 from stretto.placement.framework import View
 from stretto.placement.node_selector import MANY, compile_term, compile_terms, compile_weighed
@@ -124,11 +124,3 @@ def test_topology_keys_that_no_node_carries_cost_no_tally() -> None:
     assert domains.version > version
     assert domains.ids.tolist() == [0, 1, 0]
     assert domains.sums.tolist() == [0, 1]
-
-
-def test_terms_of_a_kin_by_topology_key() -> None:
-    terms = tuple(PodTerm(f"t{n % 2}", ("default",), None, ()) for n in range(4))
-    shape = msgspec.structs.replace(worlds.tied_shape(random.Random(1)), anti_affinity=terms)
-    kin = Snapshot().kins.of(shape)
-    assert [each.term for each in kin.terms_over("t0") if each.term in terms] == [terms[0]] * 2
-    assert kin.terms_over("other") == ()

@@ -33,15 +33,17 @@ from stretto.placement.pod_questions import (
     AllOf,
     AnyOf,
     Incoming,
+    OfMany,
+    Own,
     Preference,
     Selected,
     incoming_of,
     selected,
-    term_weight,
 )
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.delta import NAMESPACE
-from stretto.snapshot.kins import Flavour, terms_of
+from stretto.snapshot.kins import Kin
+from stretto.snapshot.term_set import Flavour, term_weight, terms_of
 
 NAME = "InterPodAffinity"
 AFFINITY = "node(s) didn't match pod affinity rules"
@@ -68,9 +70,12 @@ class Basis(NamedTuple):
     incoming: Incoming
     namespaces: int
     """Version of the namespaces if a term of the shape selects some, else 0."""
+    carried: int
+    """Number of label keys that nodes carry if a pod with very many terms counts, else 0: of the
+    topology keys of these only such are looked at."""
 
 
-NOTHING = Basis(frozenset(), frozenset(), Incoming("", (), ()), 0)
+NOTHING = Basis(frozenset(), frozenset(), Incoming("", (), ()), 0, 0)
 """Of a shape without terms, when no pod has any that may be about it."""
 
 
@@ -82,11 +87,17 @@ class InterPodFilter(Filter):
     cross = True
 
     def __init__(self, shape: Shape, basis: Basis, snapshot: Snapshot) -> None:
-        self._near, self._first = _near(shape, snapshot)
-        self._apart = [
-            Domains(AnyOf(tuple(terms)), key, snapshot=snapshot)
-            for key, terms in _by_key(shape.anti_affinity, snapshot).items()
-        ]
+        kin = snapshot.kins.crowded_of(shape)
+        if kin is None:
+            self._near, self._first = _near(shape, snapshot)
+            self._apart = [
+                Domains(AnyOf(tuple(terms)), key, snapshot=snapshot)
+                for key, terms in _by_key(shape.anti_affinity, snapshot).items()
+            ]
+        else:
+            own = Own(kin, snapshot)
+            self._near, self._first = _near_many(shape, own, snapshot)
+            self._apart = _apart_many(own, snapshot)
         self._against = [
             Domains(Against(basis.incoming, key), key, snapshot=snapshot)
             for key in sorted(basis.against)
@@ -198,6 +209,31 @@ def _by_key(terms: tuple[PodTerm, ...], snapshot: Snapshot) -> dict[str, list[Se
     return found
 
 
+def _near_many(shape: Shape, own: Own, snapshot: Snapshot) -> tuple[list[Domains], bool]:
+    """:func:`_near` of very many terms. Of keys that no node carries one is enough: it lets no node
+    pass, and has nobody in it."""
+    if not shape.affinity:
+        return [], False
+    everyone = own.terms.all_of(Flavour.AFFINITY)
+    question = OfMany(own, all_of=everyone)
+    keys, carried = own.terms.flavoured(Flavour.AFFINITY), snapshot.carried_keys
+    some = [key for key in keys if key in carried]
+    some += next(([key] for key in keys if key not in carried), [])
+    matched = everyone & ~own.holding(shape.namespace, dict(shape.labels)) == 0
+    return [Domains(question, key, snapshot=snapshot) for key in some], matched
+
+
+def _apart_many(own: Own, snapshot: Snapshot) -> list[Domains]:
+    """Domains of the pods that anti-affinity terms are about."""
+    found = []
+    for key in own.terms.flavoured(Flavour.ANTI):
+        if key in snapshot.carried_keys:
+            terms = [(1, own.terms.over(Flavour.ANTI, key))]
+            question = OfMany(own, planes=terms, topology_key=key)
+            found.append(Domains(question, key, snapshot=snapshot))
+    return found
+
+
 class InterPodScorer(CrossScorer):
     """Weights of matching terms, summed over domains; 100·(s − min)/(max − min)."""
 
@@ -206,6 +242,10 @@ class InterPodScorer(CrossScorer):
     def __init__(
         self, shape: Shape, basis: Basis, *, args: InterPodArgs, snapshot: Snapshot
     ) -> None:
+        kin = snapshot.kins.crowded_of(shape)
+        if kin is not None:
+            self._domains = _preferred_many(kin, basis, args, snapshot)
+            return
         own: dict[str, list[tuple[int, Selected]]] = {key: [] for key in sorted(basis.drawn)}
         for sign, terms in ((1, shape.preferred_affinity), (-1, shape.preferred_anti_affinity)):
             for weighted in terms:
@@ -250,6 +290,28 @@ class InterPodScorer(CrossScorer):
         return Scores(raw, (shares * MAX_SCORE).astype(np.int64))
 
 
+def _preferred_many(
+    kin: Kin, basis: Basis, args: InterPodArgs, snapshot: Snapshot
+) -> list[Domains]:
+    """Domains over which a pod with very many terms prefers, or is drawn by others."""
+    own, keys = Own(kin, snapshot), dict.fromkeys(sorted(basis.drawn))
+    for flavour in (Flavour.PREFERRED, Flavour.PREFERRED_ANTI):
+        keys |= dict.fromkeys(kin.many.flavoured(flavour))
+    found = []
+    for key in keys:
+        if key in snapshot.carried_keys:
+            worth = kin.many.worth(key, hard_weight=0)
+            question = OfMany(
+                own,
+                planes=worth,
+                incoming=basis.incoming,
+                topology_key=key,
+                hard_weight=args.hard_weight,
+            )
+            found.append(Domains(question, key, snapshot=snapshot))
+    return found
+
+
 class InterPodAffinity(Plugin):
     """Filter and score by pod affinity and anti-affinity."""
 
@@ -259,12 +321,13 @@ class InterPodAffinity(Plugin):
 
     def __init__(self, args: InterPodArgs) -> None:
         self._args = args
-        self._last: tuple[Shape, Snapshot, tuple[int, int], Basis] | None = None
+        self._last: tuple[Shape, Snapshot, tuple[int, int, int], Basis] | None = None
 
     def basis(self, shape: Shape, snapshot: Snapshot) -> Basis:
         """Terms of pods on nodes that are about the shape, its own counted as if one of its pods
         were there already: placing the first must not change it."""
-        stamp = snapshot.kind_version(NAMESPACE), snapshot.kins.terms_version
+        kins, keys = snapshot.kins, len(snapshot.carried_keys)
+        stamp = snapshot.kind_version(NAMESPACE), kins.terms_version, keys
         last = self._last
         if last is not None and last[0] is shape and last[1] is snapshot and last[2] == stamp:
             return last[3]  # each of filter, scorer and what they rest on asks
@@ -273,8 +336,13 @@ class InterPodAffinity(Plugin):
         return found
 
     def _basis(self, shape: Shape, snapshot: Snapshot) -> Basis:
-        terms = (*snapshot.kins.terms_for(shape.namespace), *terms_of(shape))
-        if not terms:
+        mine = snapshot.kins.crowded_of(shape)
+        own = terms_of(shape) if mine is None else ()
+        terms = (*snapshot.kins.terms_for(shape.namespace), *own)
+        crowded = dict.fromkeys(snapshot.kins.crowded)
+        if mine is not None:
+            crowded[mine] = None
+        if not terms and not crowded:
             return NOTHING
         incoming = incoming_of(shape, snapshot)
         against: set[str] = set()
@@ -285,12 +353,35 @@ class InterPodAffinity(Plugin):
             key = term.term.topology_key
             if wanted is not None and key not in wanted and incoming.meant_by(term.term):
                 wanted.add(key)
+        for kin in crowded:
+            self._add_keys(kin, incoming, snapshot, against=against, drawn=drawn)
         preferring = bool(shape.preferred_affinity or shape.preferred_anti_affinity)
         if self._args.ignore_existing and not preferring:
             drawn.clear()
-        selects = any(term.term.namespace_selector for term in terms_of(shape))
+        selects = any(term.term.namespace_selector for term in own)
+        selects |= mine is not None and mine.many.selects
         version = snapshot.kind_version(NAMESPACE) if selects else 0
-        return Basis(frozenset(against), frozenset(drawn), incoming, version)
+        carried = len(snapshot.carried_keys) if crowded else 0
+        return Basis(frozenset(against), frozenset(drawn), incoming, version, carried)
+
+    def _add_keys(
+        self,
+        kin: Kin,
+        incoming: Incoming,
+        snapshot: Snapshot,
+        *,
+        against: set[str],
+        drawn: set[str],
+    ) -> None:
+        """The topology keys of a crowded kin's terms that are about the pod."""
+        meant = incoming.meant_by_many(kin)
+        if meant:
+            scoring = [Flavour.PREFERRED, Flavour.PREFERRED_ANTI]
+            if self._args.hard_weight:
+                scoring.append(Flavour.AFFINITY)
+            carried = snapshot.carried_keys
+            against |= kin.many.keys_of(meant, carried=carried, flavours=(Flavour.ANTI,))
+            drawn |= kin.many.keys_of(meant, carried=carried, flavours=scoring)
 
     def filter(self, shape: Shape, snapshot: Snapshot) -> Filter | None:
         """None when no required term is about the shape, nor is it about others."""
