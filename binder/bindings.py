@@ -206,7 +206,11 @@ class Binding:
         return Action(ActionKind.POST, delay_s=retry_after_s)
 
     def refused(self, text: str) -> Action:
-        """400, 401, 403 …: not carried out, and no use in trying as it is."""
+        """400, 403 …: not carried out, and no use in trying as it is. The watch may have shown it
+        on its node meanwhile, sent there by somebody else: then its room is taken."""
+        if self.over:
+            return NOTHING
+        assert self.stage is Stage.SENT or self.unsure, f"an answer to a POST at {self.stage.name}"
         if self.unsure:
             return self.unknown()
         return self._free(OutcomeKind.FAILED, Cause.BIND_FAILED, text)

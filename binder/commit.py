@@ -52,6 +52,8 @@ from stretto.placement.kernel import Kernel, UnknownProfileError
 from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan
 from stretto.snapshot.stakes import stake_key
 
+_REMEMBERED_LINES = 65_536
+
 
 def lines_of(shape: Shape, *, met: tuple[str, ...] = ()) -> Lines:
     """What a pod of the shape takes of its node's ledger account; ``met``: resources that devices
@@ -361,7 +363,7 @@ class Committer:
     def _lines_of(self, shape: Shape) -> Lines:
         lines = self._lines.get(shape.digest)
         if lines is None:
-            if len(self._lines) > 65_536:
+            if len(self._lines) >= _REMEMBERED_LINES:
                 self._lines.clear()
             lines = self._lines[shape.digest] = lines_of(shape)
         return lines

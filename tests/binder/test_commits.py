@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from stretto.ledger.types import LedgerOp, ReserveKind, ReserveReply
 from stretto.model.groups import POD_GROUP, GroupRow, encode_group
 from stretto.model.shape import PodTerm, Requirement
 from stretto.model.unit import Attempt, Cause, OutcomeKind, VerdictKind
@@ -302,3 +303,51 @@ def test_of_two_attempts_in_one_batch_the_newer_is_remembered(world: World) -> N
     assert verdict.kind is VerdictKind.SUPERSEDED
     world.settle_all()
     assert world.api.binds == {pod.uid: ["n1"]}
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        (ReserveReply(ReserveKind.SUPERSEDED), (VerdictKind.SUPERSEDED, Cause.NONE)),
+        (ReserveReply(ReserveKind.HELD, "n2-uid"), (VerdictKind.HELD, Cause.NONE)),
+        (ReserveReply(ReserveKind.FLAGGED, "n1-uid"), (VerdictKind.CONFLICT, Cause.FROZEN)),
+        (
+            ReserveReply(ReserveKind.ACCOUNT_MISSING, "n1-uid"),
+            (VerdictKind.CONFLICT, Cause.NODE_GONE),
+        ),
+    ],
+)
+def test_the_ledgers_word_counts_whatever_memory_thought(
+    world: World, reply: ReserveReply, answer: tuple[VerdictKind, Cause]
+) -> None:
+    pod = world.api.create("p", ONE)
+    world.proposed.append(world.incoming(pod, nodes=("n1",)))
+    world.begin()
+    world.twin.transition([LedgerOp.free(pod.uid)])
+    world.replies = [reply]
+    world.finish()
+    assert kinds(world.verdicts) == [answer]
+    assert world.machine.cluster.snapshot.tentative == 0
+    assert not world.machine.bindings
+    assert not world.machine.drifted, "only room that was promised and is not there is drift"
+    told = [outcome.cause for outcome in world.outcomes()]
+    assert told == ([answer[1]] if answer[0] is VerdictKind.CONFLICT else [])
+    world.check()
+
+
+def test_amounts_are_right_also_when_more_shapes_come_than_are_remembered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("binder.commit._REMEMBERED_LINES", 2)
+    for cpu in (100, 200, 300, 100, 400):
+        pod = world.api.create(f"p{world.api.made}", shape_of(cpu))
+        world.bound(pod, "n1")
+    assert world.used("n1") == {"cpu": 1100, "pods": 5}
+    world.check_at_rest()
+
+
+def test_of_pods_that_were_withdrawn_the_latest_are_remembered(world: World) -> None:
+    committer = world.machine.committer
+    for number in range(5):
+        committer.withdraw(f"u{number}", keep=3)
+    assert list(committer.withdrawn) == ["u2", "u3", "u4"]

@@ -129,3 +129,17 @@ def test_the_keys_are_bounded(world: World) -> None:
     assert len(cluster.label_keys) == LABEL_KEYS_LIMIT
     assert "first" in cluster.label_keys
     assert "one-more" not in cluster.label_keys
+
+
+def test_labels_are_right_also_when_more_are_seen_than_are_remembered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("binder.pod_labels._REMEMBERED", 2)
+    world.machine.cluster.read_labels(["app"])
+    for number in range(5):
+        labels = (("app", f"a{number % 4}"), ("tier", "front"))
+        shape = shape_of(100, label_keys=("app",), labels=labels[:1])
+        world.bound(world.api.create(f"p{number}", shape, labels=labels), "n1")
+    found = sorted(shape.labels for shape in shapes_on(world, "n1"))
+    assert found == [(("app", f"a{number}"),) for number in range(4)]
+    world.check()

@@ -10,6 +10,7 @@ from dispatcher.machine import MachineLimits
 from dispatcher.pods import Place, PodRecord, State
 from dispatcher.queue_limits import QueueLimits
 from stretto.model.groups import GroupRow
+from stretto.model.unit import Cause, OutcomeKind
 from tests.dispatcher.brain import Brain, shape
 
 
@@ -62,9 +63,35 @@ def patch_not_in_flight(brain: Brain) -> None:
     brain.machine.pods.move(record, Place.PATCHING, brain.now)
 
 
+def backs_off_for_ever(brain: Brain) -> None:
+    brain.pod("p0")
+    brain.machine.queue.discard(record_of(brain))
+    brain.machine.queue.back_off(record_of(brain), now=brain.now, delay=0.5)
+    brain.machine.queue._pod_backoff.clear()
+    record_of(brain).since -= 3600.0
+
+
+def refused_for_ever(brain: Brain) -> None:
+    brain.pod("p0")
+    brain.shard()
+    brain.dispatch()
+    brain.outcome("p0", OutcomeKind.REFUSED, cause=Cause.INVALID)
+    assert record_of(brain).place is Place.REFUSED
+    brain.machine.outcomes.refused.clear()
+
+
+def with_a_shard_that_is_gone(brain: Brain) -> None:
+    brain.pod("p0")
+    brain.shard()
+    brain.dispatch()
+    shard = record_of(brain).shard
+    assert shard is not None
+    del brain.machine.shards.assignment.shards[shard.stream]
+
+
 BREACHES = [
     out_of_line, line_forgotten, parked_nowhere, held_by_nobody, never_asked_about,
-    patch_not_in_flight,
+    patch_not_in_flight, backs_off_for_ever, refused_for_ever, with_a_shard_that_is_gone,
 ]  # fmt: skip
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from dispatcher.cluster_events import EventSource
 from dispatcher.pods import State
 from dispatcher.wakeups import KEPT_STEPS
 from stretto.model.devices import Allocation, ClaimRow, encode_row
+from stretto.model.groups import LEGACY_API, POD_GROUP, GroupRow, encode_group
 from stretto.model.shape import Shape
 from stretto.model.unit import Version
 from stretto.placement.events import NODE, Action, ClusterEvent
+from stretto.quota.rows import QUEUE, USAGE, QueueRow, UsageRow, encode_quota
 from stretto.rpc.errors import WireError
 from stretto.snapshot.budgets import BUDGET
 from stretto.snapshot.delta import (
+    API_SERVED,
     LABEL_KEYS,
     Delta,
     ImageRow,
@@ -23,6 +27,7 @@ from stretto.snapshot.delta import (
     Taint,
 )
 from stretto.snapshot.nominations import NOMINATION, NominationRow, encode_nomination
+from stretto.snapshot.stakes import STAKE, Seat, StakeRow, encode_stake
 from tests.dispatcher.brain import BINDER, POD_REMOVED, Brain, shape
 
 A = Shape(profile="stretto", namespace="default", requests=(("cpu", 2),))
@@ -172,6 +177,89 @@ def test_objects_are_added_updated_and_deleted(source: EventSource) -> None:
     assert labels(source, Delta(objects=[gone])) == ["StorageClassDelete"]
     assert labels(source, Delta(objects=[row])) == ["StorageClassAdd"]
     assert labels(source, Delta(objects=[ObjectRow(LABEL_KEYS, "")])) == []
+
+
+def test_a_queue_whose_status_alone_changes_is_no_event(source: EventSource) -> None:
+    def queue(row: QueueRow) -> list[str]:
+        return labels(source, Delta(objects=[ObjectRow(QUEUE, "a", payload=encode_quota(row))]))
+
+    assert queue(QueueRow(limit=(("cpu", 1),))) == ["QueueAdd"]
+    assert queue(QueueRow(limit=(("cpu", 1),), generation=2)) == []
+    assert queue(QueueRow(limit=(("cpu", 2),), generation=3)) == ["QueueUpdate"]
+    gone = Delta(objects=[ObjectRow(QUEUE, "a", removed=True)])
+    assert labels(source, gone) == ["QueueDelete"]
+    assert queue(QueueRow(limit=(("cpu", 2),), generation=3)) == ["QueueAdd"], "as new"
+
+
+def test_a_queue_that_has_less_or_may_take_back_more_is_news(source: EventSource) -> None:
+    def usage(row: UsageRow | None) -> list[str]:
+        payload = b"" if row is None else encode_quota(row)
+        item = ObjectRow(USAGE, "a", payload=payload, removed=row is None)
+        return labels(source, Delta(objects=[item]))
+
+    less = [f"{USAGE}Update"]
+    assert usage(UsageRow(used=(("cpu", 2),), held=(("cpu", 2),))) == []
+    assert usage(UsageRow(used=(("cpu", 2),), held=(("cpu", 1),))) == less
+    assert usage(UsageRow(used=(("cpu", 3),), held=(("cpu", 1),))) == []
+    assert usage(UsageRow(used=(("cpu", 3),), held=(("cpu", 1),), aged=1)) == less
+    assert usage(UsageRow(used=(("cpu", 3),), held=(("cpu", 1),))) == [], "fewer have come of age"
+    assert usage(None) == less
+    assert usage(None) == []
+
+
+def test_the_seats_of_a_stake_that_end_leave_room(source: EventSource) -> None:
+    def stake(*seats: Seat, removed: bool = False) -> list[str]:
+        payload = b"" if removed else encode_stake(StakeRow("u", "pool", 0, seats))
+        item = ObjectRow(STAKE, "s", payload=payload, removed=removed)
+        return labels(source, Delta(objects=[item]))
+
+    assert stake(Seat("n", 1), Seat("n", 2), Seat("m", 1)) == []
+    assert stake(Seat("n", 1), Seat("m", 1)) == ["AssignedPodDelete"]
+    assert stake(Seat("n", 1), Seat("m", 1)) == []
+    assert list(source.stakes) == ["s"]
+    assert stake(removed=True) == ["AssignedPodDelete"], "one for each shape"
+    assert stake(removed=True) == []
+    assert not source.stakes
+
+
+def test_groups_have_the_members_that_are_on_nodes(source: EventSource) -> None:
+    member = msgspec.structs.replace(A, group="ns/g")
+    group = GroupRow(min_count=2)
+    source.learn(Delta(
+        shapes=[(7, member)], objects=[ObjectRow(POD_GROUP, "ns/g", payload=encode_group(group))],
+    ))  # fmt: skip
+    assert source.take_groups() == [("ns/g", group, 0)]
+    delta = Delta()
+    for uid in ("a", "b"):
+        delta.add_pod(shape_id=7, node_id=1, uid=uid)
+    delta.add_pod(shape_id=7, node_id=99, uid="on a node that is unknown")
+    source.learn(delta)
+    assert source.take_groups() == [("ns/g", group, 2)]
+    assert source.take_groups() == []
+    gone = Delta(objects=[ObjectRow(POD_GROUP, "ns/g", removed=True)])
+    gone.add_pod(shape_id=7, node_id=1, uid="a", sign=-1)
+    source.learn(gone)
+    assert source.take_groups() == [("ns/g", None, 1)]
+    source.learn(Delta(removed_nodes=[1]))
+    assert source.take_groups() == [("ns/g", None, 0)]
+
+
+def test_pods_of_a_full_state_come_as_counts(source: EventSource) -> None:
+    member = msgspec.structs.replace(A, group="ns/g")
+    state = Delta(
+        shapes=[(7, member)], pod_node=[1, 1], pod_shape=[7, 1], pod_sign=[1, 1], pod_count=[3, 2]
+    )
+    assert labels(source, state) == []
+    assert source.take_groups() == [("ns/g", None, 3)]
+
+
+def test_scheduler_plugins_groups_are_looked_for_while_they_are_served(source: EventSource) -> None:
+    for removed in (False, True, False):
+        row = ObjectRow(API_SERVED, LEGACY_API, removed=removed)
+        assert labels(source, Delta(objects=[row])) == []
+        assert source.legacy_groups is not removed
+    labels(source, Delta(objects=[ObjectRow(API_SERVED, "another", removed=True)]))
+    assert source.legacy_groups
 
 
 def test_a_shape_that_was_not_defined_breaks_the_contract(source: EventSource) -> None:
