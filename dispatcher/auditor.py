@@ -60,6 +60,8 @@ class ConservationAudit:
         place = record.place
         if place is Place.WAITING:
             return self._queue.misplaced(record)
+        if place is Place.GROUPED and record.group is None:
+            return "it waits with its group and is in none"
         if place is Place.DISPATCHED:
             return self._not_held(record)
         if place in (Place.OWNED, Place.SETTLED) and record.uid not in self._pods.awaiting:

@@ -170,7 +170,7 @@ class Intake:
         record.generation = seen.generation
         record.labels = seen.labels
         record.document = seen.document
-        self._groups.join(record, seen.group)
+        self._regroup(record, seen.group, now)
         shape = self._shape_of(seen)
         if shape is not self._shapes.own_of(record.shape):  # else a lead stays in its group's line
             self._reshape(record, shape, now)
@@ -186,6 +186,19 @@ class Intake:
             self.enqueue(record, event="UnscheduledPodUpdate", now=now)
         else:
             self._lane.retell(record)
+
+    def _regroup(self, record: PodRecord, key: str, now: float) -> None:
+        """A pod may name another group than before, or none any more (scheduler-plugins' label can
+        be changed): if it waits, it waits with that group from now on, or alone."""
+        if key == (record.group.key if record.group is not None else ""):
+            return
+        waits = record.place in (Place.WAITING, Place.GROUPED)
+        if waits:
+            self._queue.discard(record)
+        self._groups.join(record, key)
+        if waits:
+            self._queue.add(record, now)
+        assert record.place is not Place.GROUPED or record.group is not None
 
     def _reshape(self, record: PodRecord, shape: ShapeRecord, now: float) -> None:
         """Give a record another shape; what is in flight under the old one is caught by its

@@ -108,11 +108,15 @@ def test_the_quick_tests_that_take_the_line_are_run_first(tmp_path: pathlib.Path
     reached = Reached(data, {"slow": 20.0, "quick": 0.1, "other": 0.1, "endless": 1e6})
     assert reached.rounds(mutant(3)) == [("quick",), ("slow",)]
     assert reached.rounds(mutant(5)) == [("quick",), ("slow",)], "of an expression on several lines"
-    assert reached.rounds(mutant(1)) == [mutant(1).tests], "no test takes it"
+    whole = [mutant(1).own_tests, mutant(1).tests]
+    assert reached.rounds(mutant(1)) == whole, "no test takes it"
 
 
 def test_without_a_measurement_the_tests_of_the_folder_are_run() -> None:
-    assert Reached(None, {}).rounds(mutant(3)) == [mutant(3).tests]
+    own, whole = Reached(None, {}).rounds(mutant(3))
+    assert own == ("tests/binder/test_order.py",)
+    assert whole[0] == own[0]
+    assert "tests/binder" in whole
 
 
 def test_the_first_round_is_short(tmp_path: pathlib.Path) -> None:

@@ -89,9 +89,16 @@ def with_a_shard_that_is_gone(brain: Brain) -> None:
     del brain.machine.shards.assignment.shards[shard.stream]
 
 
+def with_no_group(brain: Brain) -> None:
+    brain.pod("p0", group="default/g")
+    assert record_of(brain).place is Place.GROUPED
+    brain.machine.groups.leave(record_of(brain))
+
+
 BREACHES = [
     out_of_line, line_forgotten, parked_nowhere, held_by_nobody, never_asked_about,
     patch_not_in_flight, backs_off_for_ever, refused_for_ever, with_a_shard_that_is_gone,
+    with_no_group,
 ]  # fmt: skip
 
 

@@ -49,9 +49,12 @@ class Cluster(RuleBasedStateMachine):
     @rule(group=st.sampled_from(["", *GROUPS]), number=st.integers(0, 1))
     def create(self, group: str, number: int) -> None:
         self.created += 1
-        self.version += 1
         uid = f"u{self.created}"
         self.pods[uid] = group
+        self.show(uid, number)
+
+    def show(self, uid: str, number: int) -> None:
+        self.version += 1
         seen = PodSeen(
             uid=PodUid(uid),
             namespace="default",
@@ -59,9 +62,19 @@ class Cluster(RuleBasedStateMachine):
             resource_version=self.version,
             shape=SHAPES[number],
             profile="stretto",
-            group=group,
+            group=self.pods[uid],
         )
         self.brain.machine.pod_seen(seen, self.brain.now)
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data(), group=st.sampled_from(["", *GROUPS]), number=st.integers(0, 1))
+    def regroup(self, data: st.DataObject, group: str, number: int) -> None:
+        """A pod that waits names another group, or none."""
+        uid = data.draw(st.sampled_from(sorted(self.pods)))
+        away = {member.uid for _, unit in self.out for member in unit.members}
+        if uid not in away | self.held.keys() | self.placed.keys():
+            self.pods[uid] = group
+            self.show(uid, number)
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data())

@@ -7,7 +7,7 @@ import pytest
 
 from dispatcher.groups import QUORUM
 from dispatcher.patching import PatchResult
-from dispatcher.pods import State
+from dispatcher.pods import Place, State
 from stretto.model.groups import (
     GANG_UNSCHEDULABLE,
     LEGACY_GROUPS,
@@ -399,3 +399,101 @@ def test_gangs_go_out_by_priority_and_age_like_pods() -> None:
     brain.pod("single", shape(3, priority=2))
     brain.shard()
     assert brain.units() == ["b0", "single", "a0"]
+
+
+def test_members_of_different_queues_are_told_so() -> None:
+    brain = gang(members=0)
+    for number, queue in enumerate(("a", "a", "b")):
+        brain.pod(f"m{number}", shape(number + 1, queue=queue), group=GROUP)
+    assert brain.units() == []
+    assert message(brain, "m0") == (
+        "members of a pod group must be in one queue; pod-m2 is in another"
+    )
+
+
+def test_a_gang_with_a_member_that_is_refused_as_it_is_places_nobody_and_says_why() -> None:
+    brain = gang(members=2)
+    brain.pod("m2", shape(9, unbuilt_hard=("Exotic: a wish",)), group=GROUP)
+    assert brain.units() == []
+    told = message(brain, "m0")
+    assert told.startswith("member pod-m2 of the pod group cannot be placed: ")
+    assert "Exotic: a wish" in told
+    brain.pod("m2", shape(9), group=GROUP)
+    assert len(brain.units()) == 1, "the wish is gone"
+
+
+def test_a_gang_that_the_binder_refuses_is_told_why_and_decided_again_when_it_changes() -> None:
+    brain = gang()
+    assert brain.units() == ["m0"]
+    brain.settle("m0")
+    brain.outcome("m0", OutcomeKind.REFUSED, cause=Cause.INVALID, detail="no such thing")
+    for number in range(3):
+        assert message(brain, f"m{number}") == "no such thing"
+    assert all(record.place is not Place.OWNED for record in brain.machine.pods.records.values())
+    brain.wait(30)
+    assert len(brain.units()) == 1
+    assert brain.machine.statistics.drift == 0
+
+
+@pytest.mark.parametrize("uid", ["m0", "m1", "m2"])
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_waiting_member_that_names_its_group_no_longer_goes_alone(
+    uid: str, complete: bool
+) -> None:
+    brain = gang(members=3 if complete else 2, credits_=0)
+    if uid == "m2" and not complete:
+        brain.pod("m2", shape(3), group="default/other")
+    assert brain.units() == []
+    brain.pod(uid, shape(9))
+    brain.machine.shards.credits(1, 8)
+    assert brain.units() == [uid]
+    assert members_of(brain, uid) == [uid]
+    assert {record.place for record in brain.machine.pods.records.values()} == {
+        Place.GROUPED, Place.DISPATCHED,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("uid", ["m0", "m1", "m2"])
+def test_a_waiting_member_that_names_another_group_waits_with_that(uid: str) -> None:
+    brain = gang(credits_=0)
+    assert brain.units() == []
+    brain.pod(uid, shape(9), group="default/other")
+    brain.machine.shards.credits(1, 8)
+    assert brain.units() == []
+    assert {brain.state(f"m{number}") for number in range(3)} == {State.INCOMPLETE}
+    known(brain, GroupRow(min_count=1), key="default/other")
+    assert brain.units() == [uid]
+    assert members_of(brain, uid) == [uid]
+
+
+def test_a_waiting_pod_that_comes_to_name_a_group_goes_with_it() -> None:
+    brain = gang(members=2, credits_=0)
+    brain.pod("late", shape(7))
+    assert brain.state("late") is State.ACTIVE
+    brain.pod("late", shape(7), group=GROUP)
+    brain.machine.shards.credits(1, 8)
+    assert brain.units() == ["m0"]
+    assert members_of(brain, "m0") == ["m0", "m1", "late"]
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_member_that_leaves_its_group_while_the_gang_is_out_is_decided_alone(
+    bound: bool,
+) -> None:
+    """The Binder gives a pod to one of two units; whichever comes first, both answers count."""
+    brain = gang(members=4)
+    assert brain.units() == ["m0"]
+    assert members_of(brain, "m0") == ["m0", "m1", "m2"]
+    brain.pod("m1", shape(2))
+    assert brain.units() == ["m1"]
+    assert members_of(brain, "m1") == ["m1"]
+    brain.settle("m0")
+    if bound:
+        for uid in ("m0", "m1", "m2"):
+            brain.outcome("m0", OutcomeKind.BOUND, members=(uid,), node="n")
+        assert brain.state("m1") is State.SETTLED
+    else:
+        brain.outcome("m0", OutcomeKind.CONFLICT, cause=Cause.POD_CHANGED)
+        brain.wait(1)
+        assert brain.units() == ["m0"]
+        assert members_of(brain, "m0") == ["m0", "m2", "m3"]

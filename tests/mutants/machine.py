@@ -65,6 +65,7 @@ ALSO = {
     "lanes": ("queue",), "shapes": ("queue", "worker"), "wakeups": ("queue",),
     "groups": ("groups",), "assignment": ("shards",), "shard_side": ("shards",),
     "contention": ("ladder",), "auditor": ("audit",), "intake": ("lifecycle",),
+    "ledger": ("at_work", "reserve", "losses", "script_equals_twin"),
 }  # fmt: skip
 
 
@@ -95,13 +96,17 @@ class MachineMutant:
         return f"{self.file}:{self.line} {self.where}: {self.old} → {self.new or 'nothing'}"
 
     @property
+    def own_tests(self) -> tuple[str, ...]:
+        """Those named after the module, which know most of it."""
+        path = pathlib.PurePosixPath(self.file)
+        names = (path.stem, *ALSO.get(path.stem, ()))
+        own = (f"{TESTS[path.parent.as_posix()][0]}/test_{name}.py" for name in names)
+        return tuple(name for name in own if (ROOT / name).is_file())
+
+    @property
     def tests(self) -> tuple[str, ...]:
         """The module's own first."""
-        path = pathlib.PurePosixPath(self.file)
-        folders = TESTS[path.parent.as_posix()]
-        names = (path.stem, *ALSO.get(path.stem, ()))
-        own = (f"{folders[0]}/test_{name}.py" for name in names)
-        return (*(name for name in own if (ROOT / name).is_file()), *folders)
+        return (*self.own_tests, *TESTS[pathlib.PurePosixPath(self.file).parent.as_posix()])
 
     def change(self, text: str) -> str:
         """The file with the fault in it."""

@@ -49,7 +49,7 @@ class Reached:
         taking = (test for test in self._of_line(mutant.file, mutant.line) if test in self.took_s)
         tests = sorted(taking, key=lambda test: (self.took_s[test], test))
         if not tests:
-            return [mutant.tests]
+            return [part for part in (mutant.own_tests, mutant.tests) if part]
         sums, total = [], 0.0
         for test in tests:
             total += self.took_s[test]

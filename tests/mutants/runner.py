@@ -22,7 +22,9 @@ from typing import Protocol, TypeVar
 ROOT = pathlib.Path(__file__).parents[2]
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?|\S+)(?: - .*)?$", re.MULTILINE)
 TIMEOUT_S = 600
-"""Of one run of tests. A fault that makes them hang is noticed."""
+"""Of a run of all tests of a fault. One that makes them hang is noticed."""
+QUICK_TIMEOUT_S = 120
+"""Of the runs before, which are of quick tests, and of one test alone."""
 BASELINE_TIMEOUT_S = 3600
 TRIES = 3
 NO_TESTS = 5
@@ -139,11 +141,12 @@ def killer(tree: Tree, fault: Fault, rounds: Sequence[Sequence[str]]) -> str:
     tree.write(fault.file, fault.change(text))
     try:
         for tests in rounds:
+            timeout_s = TIMEOUT_S if tests is rounds[-1] else QUICK_TIMEOUT_S
             for _ in range(TRIES):
-                test = tree.first_failure(tests)
+                test = tree.first_failure(tests, timeout_s=timeout_s)
                 if not test:
                     break
-                if "::" not in test or tree.first_failure((test,)):
+                if "::" not in test or tree.first_failure((test,), timeout_s=QUICK_TIMEOUT_S):
                     return test
         return ""
     finally:
