@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from binder.device_book import DeviceBook
 from binder.placed import NO_FACTS, NodeEntry, PodFacts, PodRow
 from binder.pod_labels import PodLabels
-from binder.quota import Placed, QuotaBook
+from binder.quota import QuotaBook
+from binder.quota_pods import Placed
 from binder.shape_numbers import IDLE_SHAPES, ShapeNumbers
 from binder.storage import HELD_KINDS, Storage
 from stretto.model.devices import CLAIM as DEVICE_CLAIM

@@ -320,6 +320,7 @@ class BinderProcess:
             metrics.stakes.labels(event).set(count)
         metrics.stake_nodes.set(machine.committer.stakes.kept_nodes)
         metrics.frozen_nodes.set(sum(node.frozen for node in machine.cluster.nodes.values()))
+        metrics.unaccounted.set(machine.cluster.quota.unaccounted)
         metrics.cache_size.labels("nodes").set(len(machine.cluster.nodes))
         metrics.cache_size.labels("pods").set(len(machine.cluster.pods))
         metrics.cache_size.labels("assumed_pods").set(len(machine.open))

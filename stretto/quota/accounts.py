@@ -19,7 +19,7 @@ the deepest first, only grow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from stretto.quota.rows import Amounts
 from stretto.quota.tree import QueueNode
@@ -63,6 +63,12 @@ class Accounts:
         if found is None:
             found = self.by_name[node.name] = Account()
         return found
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget accounts of queues that are no more; nothing is left in them."""
+        for name in [name for name in self.by_name if name not in names]:
+            gone = self.by_name.pop(name)
+            assert not gone.used, f"{name} is gone and has pods left"
 
     # ------------------------------------------------------------------------------------ counting
     def use(self, node: QueueNode, amounts: Amounts, sign: int = 1) -> None:

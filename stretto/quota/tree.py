@@ -74,6 +74,7 @@ class Tree:
         self._namespaces = dict(namespaces or {})
         self.nodes = {name: QueueNode(name, row) for name, row in sorted((rows or {}).items())}
         self._assigned: dict[tuple[str, str], Assigned] = {}
+        self._charged: dict[tuple[str, str], QueueNode | None] = {}
         for node in self.nodes.values():
             self._look_at(node)
         for node in self.nodes.values():
@@ -132,6 +133,41 @@ class Tree:
         if found is None:
             found = self._assigned[key] = self._assign(namespace, label)
         return found
+
+    def charged(self, namespace: str, label: str) -> QueueNode | None:
+        """Where a pod counts that runs. That is its queue; if nothing is placed against that one
+        any more (it was deleted, or something in it or above it makes no sense), the nearest above
+        it that can be used, or else the one of its namespace: what runs takes its room whatever
+        became of its queue."""
+        key = namespace, label
+        if key not in self._charged:
+            queue, problem = self.assigned(namespace, label)
+            if problem:
+                named = [label] if self._within(namespace, label) else []
+                named.append(self._namespaces.get(namespace, ""))
+                queue = next((q for q in map(self._usable, named) if q is not None), None)
+            self._charged[key] = queue
+        return self._charged[key]
+
+    def _within(self, namespace: str, label: str) -> bool:
+        """Whether a label names a queue that pods of a namespace may be in, usable or not."""
+        default = self._namespaces.get(namespace, "")
+        return not default or default in self._way(label)
+
+    def _usable(self, name: str) -> QueueNode | None:
+        """The nearest queue without a problem, from one upwards."""
+        for each in self._way(name):
+            if not self.nodes[each].problem:
+                return self.nodes[each]
+        return None
+
+    def _way(self, name: str) -> dict[str, None]:
+        """A queue and those above it, as far as there are any."""
+        way: dict[str, None] = {}
+        while name in self.nodes and name not in way:
+            way[name] = None
+            name = self.nodes[name].row.parent
+        return way
 
     def _assign(self, namespace: str, label: str) -> Assigned:
         default = self._namespaces.get(namespace, "")

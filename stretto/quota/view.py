@@ -160,7 +160,7 @@ class QuotaView:
         account.used, account.held = dict(row.used), dict(row.held)
         account.leaving, account.aged = dict(row.leaving), row.aged
         for shape, count in self._tentative.values():
-            queue = self.assigned(shape).queue
+            queue = self.charged(shape)
             if queue is not None and node.contains(queue):
                 for sums in (account.used, account.held):
                     add(sums, asked(shape), count)
@@ -179,6 +179,10 @@ class QuotaView:
     def assigned(self, shape: Shape) -> Assigned:
         """The queue of pods of a shape."""
         return self.tree.assigned(shape.namespace, shape.queue)
+
+    def charged(self, shape: Shape) -> QueueNode | None:
+        """Where pods of a shape count that run."""
+        return self.tree.charged(shape.namespace, shape.queue)
 
     # ------------------------------------------------------------------------------------ tentative
     def count(self, shape: Shape, row: int, count: int) -> None:
@@ -210,7 +214,7 @@ class QuotaView:
             self._add(shape, count)
 
     def _add(self, shape: Shape, count: int) -> None:
-        queue = self.assigned(shape).queue
+        queue = self.charged(shape)
         if queue is not None:
             amounts = asked(shape)
             self._accounts.use(queue, amounts, count)
@@ -319,7 +323,7 @@ class QuotaView:
     def may_leave(self, standing: Standing, victim: Shape, flags: int, *, lower: bool) -> bool:
         """Whether a placed pod may be made to leave for a unit; see :func:`may_leave`."""
         return may_leave(
-            self.assigned(victim).queue,
+            self.charged(victim),
             level_of(flags),
             aged=bool(flags & AGED),
             lower=lower,

@@ -111,6 +111,12 @@ class BinderMetrics:
         self.frozen_nodes = Gauge(
             "stretto_frozen_nodes", "Nodes that take no commits until audited.", registry=registry
         )
+        self.unaccounted = Gauge(
+            "stretto_quota_unaccounted_pods",
+            "Pods on nodes that name a queue and count in none, because it is not there and no "
+            "other stands for it.",
+            registry=registry,
+        )
         self.drift = Counter(
             "stretto_ledger_drift",
             "Times ledger and memory disagreed on a node, which is frozen until that is mended.",

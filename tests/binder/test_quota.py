@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from binder.quota import AGES_SLACK, Placed, QuotaBook
+from binder.quota import AGES_SLACK, QuotaBook
+from binder.quota_pods import Placed
 from stretto.model.shape import QUEUE_LABEL
 from stretto.model.unit import Cause, VerdictKind
 from stretto.quota.accounts import NO_LEVEL, Accounts
