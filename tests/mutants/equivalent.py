@@ -2,5 +2,9 @@
 
 from __future__ import annotations
 
-EQUIVALENT: dict[str, str] = {}
+EQUIVALENT: dict[str, str] = {
+    "stretto/ledger/ledger.lua want: if record and not was[uid] then: and → or": (
+        "a pod without a record is thought to be among the bound, where it is deleted in vain"
+    ),
+}
 """By :attr:`MachineMutant.key`."""

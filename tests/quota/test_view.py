@@ -86,3 +86,41 @@ def test_what_is_tentative_counts_once_also_after_the_queues_have_changed() -> N
     assert view.accounts.of(view.tree.nodes["a"]).used == {"cpu": 500, "pods": 2}
     view.suppose(pod, -2)
     assert view.accounts.of(view.tree.nodes["a"]).used == {"cpu": 300}
+
+
+def test_queues_that_are_no_longer_served_forget_what_was_counted_beside_the_log() -> None:
+    view = view_of(a=QueueRow(limit=cpu(5)))
+    view.suppose(shape_of("a", 3), 1)
+    view.promise(shape_of("a", 1), 1)
+    assert view.room(shape_of("a", 1), 9) == 1
+    version = view.version
+    view.served(True)
+    assert view.version == version, "nothing has changed"
+    view.served(False)
+    assert not view.on
+    view.served(True)
+    assert view.room(shape_of("a", 1), 9) == 5
+
+
+def test_a_namespace_that_loses_its_label_is_in_no_queue() -> None:
+    view = view_of(a=QueueRow(limit=cpu(5)))
+    unlabelled = Shape(profile="stretto", namespace="team", requests=cpu(6))
+    assert view.refusal(unlabelled) == ""
+    view.namespace("team", "a")
+    assert "queue a is at its limit" in view.refusal(unlabelled)
+    view.namespace("team", "")
+    assert view.refusal(unlabelled) == ""
+    view.namespace("team", "")
+    view.namespace("team", "gone")
+    assert "gone" in view.refusal(unlabelled)
+
+
+def test_usage_of_a_queue_that_is_not_there_yet_counts_when_it_comes() -> None:
+    view = view_of(a=QueueRow(limit=cpu(5)))
+    assert view.room(shape_of("a", 1), 9) == 5
+    view.usage("late", UsageRow(used=cpu(4)))
+    assert view.room(shape_of("a", 1), 9) == 5
+    view.queue("late", QueueRow(limit=cpu(5)))
+    assert view.room(shape_of("late", 1), 9) == 1
+    view.usage("late", None)
+    assert view.room(shape_of("late", 1), 9) == 5
