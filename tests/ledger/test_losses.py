@@ -233,3 +233,17 @@ def test_the_twin_knows_fences_and_losses() -> None:
         new.reserve([unit("u2", "n1")])
     assert not new.install(2).intact
     new.validate()
+
+
+def test_the_twin_refuses_another_owner_and_a_call_that_was_lost() -> None:
+    store = TwinStore()
+    twin = LedgerTwin(store=store, owner="ours")
+    twin.install(1)
+    twin.set_accounts([node("n1")])
+    with pytest.raises(LedgerRefused, match="belongs to ours"):
+        LedgerTwin(store=store, owner="theirs").install(2)
+    assert twin.reserve([]) == []
+    assert twin.transition([]) == []
+    store.meta["seq"] -= 1  # the server lost what was written last
+    with pytest.raises(LedgerGap):
+        twin.reserve([unit("u1", "n1")])
