@@ -9,17 +9,19 @@ acts.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
 from stretto.kube.answers import BindAnswer, BindKind, Response, classify_bind
 from stretto.kube.config import KubeConfig
 from stretto.kube.errors import KubeRefused, KubeUnreachable
+from stretto.kube.patience import Patience
 from stretto.kube.transport import JSON, Transport
 from stretto.kube.usage import Usage, resource_of, verb_of
 
@@ -65,7 +67,7 @@ class KubeClient:
         self._transport = Transport(
             config, connections=connections, timeout_s=timeout_s, trust_env=trust_env
         )
-        self._list_timeout_s = list_timeout_s
+        self._patience = Patience(first_s=timeout_s, longest_s=list_timeout_s)
         self.binds_in_flight = 0
         """Binding POSTs that have no answer yet; the slower lane yields to them."""
 
@@ -104,13 +106,24 @@ class KubeClient:
     async def list_page(
         self, path: str, params: Mapping[str, str], *, limit: int = PAGE, continue_token: str = ""
     ) -> Response:
-        """One page of a consistent list; the pages of one chain of tokens show one version."""
+        """One page of a consistent list; the pages of one chain of tokens show one version.
+
+        How long it may take: :mod:`stretto.kube.patience`.
+        """
         asked = dict(params)
         if limit:
             asked["limit"] = str(limit)
         if continue_token:
             asked["continue"] = continue_token
-        return await self._call("GET", path, params=asked, timeout_s=self._list_timeout_s)
+        name, began = f"{path}?{urlencode(params)}", time.monotonic()
+        patience_s = self._patience.of(name, now=began)
+        try:
+            answer = await self._call("GET", path, params=asked, timeout_s=patience_s)
+        except KubeUnreachable:
+            self._patience.failed(name, began=began, now=time.monotonic())
+            raise
+        self._patience.answered(name, began=began, now=time.monotonic())
+        return answer
 
     def watch(
         self, path: str, params: Mapping[str, str], *, silence_s: float
