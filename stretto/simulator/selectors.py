@@ -28,6 +28,9 @@ def selects(fields: str, labels: str) -> Predicate | None:
         return None
     if len(tests) == 1:
         return tests[0]
+    if len(tests) == 2:  # asked for every change by each watch, and most selectors are a pair
+        first, second = tests
+        return lambda record: first(record) and second(record)
     return lambda record: all(test(record) for test in tests)
 
 

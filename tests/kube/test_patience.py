@@ -57,7 +57,9 @@ def test_no_list_is_waited_for_longer_than_the_limit_from_the_start() -> None:
     assert Patience(first_s=10.0, longest_s=2.0).of(PODS, now=0.0) == 2
 
 
-async def test_a_list_whose_answer_is_swallowed_is_given_up_long_before_its_limit_and_read() -> None:
+async def test_a_list_whose_answer_is_swallowed_is_given_up_long_before_its_limit_and_read() -> (
+    None
+):
     """The first connection takes the request and never says anything; its limit is beyond the
     time that this test may take."""
     asked: list[bytes] = []

@@ -13,7 +13,7 @@ from tests.simulation.cluster import Settings, Simulation
 
 EVENTS, FAULTS = 200, 3
 """The least of a run that counts (reliability R1)."""
-TO_REST = 70
+TO_REST = 100
 """Events that the way to rest usually brings along."""
 PACE_S = 0.4
 """Between two faults, and two deletions, at most."""

@@ -156,8 +156,8 @@ class Simulation:
         self.processes: dict[str, Any] = {}
         self._keeping = True
 
-    def run(self) -> str:
-        """Run to the end; the trace. Raises Violation."""
+    def run(self) -> None:
+        """Run to the end. Raises Violation."""
         loop, seed = self.world.loop, self.world.seed
         asyncio.set_event_loop(loop)
         try:
@@ -170,7 +170,6 @@ class Simulation:
         finally:
             asyncio.set_event_loop(None)
             loop.close()
-        return self.world.trace
 
     def _until_it_ends(self, work: asyncio.Task[None]) -> None:
         """Run it; if anything beside it raises, end it first, so that no task is left behind."""
@@ -197,10 +196,7 @@ class Simulation:
             for host in self.hosts.values():
                 host.kill()
                 self.rpc.cut(host)
-            left = asyncio.all_tasks() - {asyncio.current_task()}  # also what dead hosts started
-            for task in left:
-                task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            await self.world.loop.end_others()  # also what dead hosts started
 
     # ---------------------------------------------------------------------------------- the cluster
     def _create_cluster(self) -> None:
@@ -431,7 +427,7 @@ class Simulation:
             if self.world.now > deadline:
                 waiting = [p["metadata"]["name"] for p in self._pods() if not node_of(p)]
                 raise Violation(f"seed {self.world.seed}: never at rest; waiting: {waiting}")
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.1)
         self._check_at_rest()
 
     def _failed(self, host: Host) -> None:

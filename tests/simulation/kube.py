@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from stretto.kube.answers import Response
@@ -25,6 +26,7 @@ QUEUES_API = "/apis/scheduling.stretto.io/v1alpha1"
 GROUPS_API = "/apis/scheduling.k8s.io/v1beta1"
 TIMEOUT_S = 2.0
 LATE_S = 8.0
+CONFIG = SimpleNamespace(url="https://simulated", origin="simulation")
 REFUSABLE = ("/binding", "/events", "/status")
 
 
@@ -99,7 +101,7 @@ class Transport:
         self._host = host
         self._world = network.world
         self.usage = Usage()
-        self.config = type("Config", (), {"url": "https://simulated", "origin": "simulation"})()
+        self.config = CONFIG
 
     def open(self) -> None:
         """Nothing to open."""

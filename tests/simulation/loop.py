@@ -81,6 +81,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.tasks: list[asyncio.Task[Any]] = []
+        """All tasks that were started, in that order (see :mod:`tests.simulation.patches`)."""
         self._timers: list[Due] = []
         self._count = itertools.count(1)
         self.set_task_factory(_make_task)
@@ -120,6 +122,24 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> Due:  # type: ignore[override]
         """There is one thread."""
         return self.call_soon(*args, **kwargs)
+
+    async def end_others(self) -> None:
+        """Cancel every task but the one that asks, and wait for their ends."""
+        own = asyncio.current_task()
+        left = [task for task in self.tasks if task is not own and not task.done()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+    def close(self) -> None:
+        """Forget everything."""
+        super().close()
+        self.tasks.clear()
+        self._timers.clear()
+
+    def _asyncgen_firstiter_hook(self, agen: Any) -> None:
+        """Nobody asks for a list of the generators that have begun."""
 
     def _run_once(self) -> None:
         """All that is due, until somebody stops the loop."""

@@ -5,6 +5,7 @@ Everything else is the code of the release: brains, shells, reflectors, leases, 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import functools
@@ -14,10 +15,9 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, tzinfo
 from typing import Any
-from unittest import mock
 
 import binder.device_writer
 import binder.evictor
@@ -27,11 +27,13 @@ import dispatcher.follow
 import dispatcher.outcomes_client
 import dispatcher.process
 import dispatcher.telemetry
+import scheduler_shard.process
 import stretto.kube.client
 import stretto.kube.lease_keeper
 from dispatcher.core import Core
 from dispatcher.order_writer import OrderWriter
 from dispatcher.writer import ConditionWriter
+from scheduler_shard.profiles import AnyProfiles
 from stretto.kube.events import EventWriter
 from stretto.kube.lease_keeper import LeaseKeeper
 from stretto.kube.reflector import Reflector
@@ -42,6 +44,7 @@ from tests.simulation.world import Host, World
 
 HOST: contextvars.ContextVar[Host] = contextvars.ContextVar("host")
 """Whose code runs; tasks inherit it."""
+NOTHING = object()
 REAL_RANDOM = random.Random
 EPOCH_S = 1.7e9
 """The wall clock at the beginning of a run."""
@@ -61,15 +64,16 @@ class Silent:
         """Nothing to close."""
 
 
-def _wall(clock: Callable[[], float]) -> type[datetime]:
-    class Wall(datetime):
-        """The simulated date."""
+class Wall(datetime):
+    """The simulated date."""
 
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> Wall:
-            return cls.fromtimestamp(EPOCH_S + clock(), tz)
+    clock: Callable[[], float]
+    """Of the present run."""
 
-    return Wall
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Wall:
+        """The date of this moment of the run."""
+        return cls.fromtimestamp(EPOCH_S + cls.clock(), tz)
 
 
 @functools.cache
@@ -82,12 +86,61 @@ def _metrics(**_: Any) -> BinderMetrics:
     return _shared_metrics()
 
 
+@functools.cache
+def _shared_profiles() -> AnyProfiles:
+    return AnyProfiles()
+
+
+def _profiles(gates: Mapping[str, bool] | None = None) -> AnyProfiles:
+    """One set for all shards: it never changes, and takes long to make."""
+    return AnyProfiles(gates) if gates else _shared_profiles()
+
+
+@contextlib.contextmanager
+def _replaced(stand_ins: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Attributes of these names for a while (unittest.mock takes a fiftieth of a run for it)."""
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, stand_in in stand_ins:
+            own = vars(owner)
+            before.append((owner, name, own.get(name, NOTHING)))
+            assert name in own or hasattr(owner, name), f"{owner} has no {name}"
+            setattr(owner, name, stand_in)
+        yield
+    finally:
+        for owner, name, old in reversed(before):
+            if old is NOTHING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, old)
+
+
+@contextlib.contextmanager
+def _other_defaults(stand_ins: Iterable[tuple[dict[str, Any], str, Any]]) -> Iterator[None]:
+    """Other values of keyword arguments that are not given, for a while."""
+    before: list[tuple[dict[str, Any], str, Any]] = []
+    try:
+        for defaults, name, stand_in in stand_ins:
+            before.append((defaults, name, defaults[name]))
+            defaults[name] = stand_in
+        yield
+    finally:
+        for defaults, name, old in reversed(before):
+            defaults[name] = old
+
+
+def _defaults(kind: type, name: str) -> dict[str, Any]:
+    defaults: dict[str, Any] = kind.__init__.__kwdefaults__ or {}  # type: ignore[misc]
+    assert name in defaults, f"{kind} asks the clock elsewhere"
+    return defaults
+
+
 @contextlib.contextmanager
 def simulated(world: World, kube: KubeNetwork, rpc: RpcNetwork) -> Iterator[None]:
     """Replace them."""
 
     def chance(*seed: Any) -> random.Random:
-        return REAL_RANDOM(*seed) if seed else REAL_RANDOM(world.rng.random())
+        return REAL_RANDOM(*seed) if seed else world.rng
 
     clock = world.loop.time
 
@@ -103,33 +156,36 @@ def simulated(world: World, kube: KubeNetwork, rpc: RpcNetwork) -> Iterator[None
     def transport(host: Host, **_: Any) -> Transport:
         return Transport(kube, host)
 
-    with contextlib.ExitStack() as stack:
-        for owner, name, stand_in in (
-            (socket, "gethostname", lambda: "simulated"),
-            *((module, "datetime", _wall(clock)) for module in WALL_CLOCKS),
-            (time, "monotonic", clock),
-            (time, "time", wall),
-            (random, "Random", chance),
-            (uuid, "uuid4", lambda: uuid.UUID(int=world.rng.getrandbits(128))),
-            (os, "_exit", lambda code: HOST.get().exit(code)),
-            (gc, "collect", lambda *_: 0),
-            (gc, "freeze", lambda: None),
-            (stretto.kube.client, "Transport", transport),
-            (binder.process, "RpcServer", server),
-            (binder.process, "TelemetryServer", Silent),
-            (binder.process, "BinderMetrics", _metrics),
-            (dispatcher.process, "RpcServer", server),
-            (dispatcher.telemetry, "TelemetryServer", Silent),
-            (dispatcher.follow, "Dialer", dialer),
-            (dispatcher.outcomes_client, "Dialer", dialer),
-        ):
-            stack.enter_context(mock.patch.object(owner, name, stand_in))
-        for default, stand_in, classes in (
+    Wall.clock = clock
+    attributes = (
+        (socket, "gethostname", lambda: "simulated"),
+        *((module, "datetime", Wall) for module in WALL_CLOCKS),
+        (time, "monotonic", clock),
+        (time, "time", wall),
+        (random, "Random", chance),
+        (uuid, "uuid4", lambda: uuid.UUID(int=world.rng.getrandbits(128))),
+        (os, "_exit", lambda code: HOST.get().exit(code)),
+        (gc, "collect", lambda *_: 0),
+        (gc, "freeze", lambda: None),
+        # A set of weak references to all tasks, which nobody here asks for, is slow to keep.
+        (asyncio.tasks._all_tasks, "add", world.loop.tasks.append),  # type: ignore[attr-defined]
+        (stretto.kube.client, "Transport", transport),
+        (binder.process, "RpcServer", server),
+        (binder.process, "TelemetryServer", Silent),
+        (binder.process, "BinderMetrics", _metrics),
+        (dispatcher.process, "RpcServer", server),
+        (dispatcher.telemetry, "TelemetryServer", Silent),
+        (dispatcher.follow, "Dialer", dialer),
+        (dispatcher.outcomes_client, "Dialer", dialer),
+        (scheduler_shard.process, "AnyProfiles", _profiles),
+    )
+    arguments = [
+        (_defaults(kind, name), name, stand_in)
+        for name, stand_in, kinds in (
             ("clock", clock, (Core, EventWriter, LeaseKeeper, Reflector)),
             ("wall", wall, (ConditionWriter, OrderWriter, EventWriter)),
-        ):
-            for each in classes:
-                defaults = each.__init__.__kwdefaults__  # type: ignore[misc]
-                assert default in (defaults or {}), f"{each} asks the clock elsewhere"
-                stack.enter_context(mock.patch.dict(defaults, {default: stand_in}))
+        )
+        for kind in kinds
+    ]
+    with _replaced(attributes), _other_defaults(arguments):
         yield
