@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
-from stretto.kube.client import KubeClient
-from stretto.kube.config import KubeConfig
 from stretto.kube.errors import KubeUnreachable
 from stretto.kube.patience import LEARNT_FOR_S, Patience
+from tests.kube.api_server import client_of, page, say_nothing, serving
 
 PODS, FREE = "/api/v1/pods?", "/api/v1/pods?fieldSelector=spec.nodeName%3D"
-PAGE = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}'
 
 
 def test_each_time_that_nothing_comes_is_waited_for_twice_as_long_up_to_a_limit() -> None:
@@ -60,29 +57,14 @@ def test_no_list_is_waited_for_longer_than_the_limit_from_the_start() -> None:
 async def test_a_list_whose_answer_is_swallowed_is_given_up_long_before_its_limit_and_read() -> (
     None
 ):
-    """The first connection takes the request and never says anything; its limit is beyond the
-    time that this test may take."""
-    asked: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                asked.append(await reader.readuntil(b"\r\n\r\n"))
-                if len(asked) > 1:
-                    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-                    writer.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(PAGE), PAGE))
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    config = KubeConfig.from_url(url)
-    try:
-        async with KubeClient(config, timeout_s=0.2, list_timeout_s=3600.0) as client:
-            answer = None
-            while answer is None:
-                with contextlib.suppress(KubeUnreachable):
-                    answer = await client.list_page("/api/v1/pods", {})
-            assert answer.ok
-    finally:
-        server.close()
-    assert len(asked) >= 2
+    """The first request is never answered; the limit of lists is beyond the time of this test."""
+    async with (
+        serving(say_nothing, page(7)) as server,
+        client_of(server, timeout_s=0.2, list_timeout_s=3600.0) as client,
+    ):
+        answer = None
+        while answer is None:
+            with contextlib.suppress(KubeUnreachable):
+                answer = await client.list_page("/api/v1/pods", {})
+        assert answer.ok
+        assert len(server.requests) >= 2
