@@ -58,7 +58,9 @@ def tree(tmp_path: pathlib.Path) -> Iterator[Tree]:
     """A module of two lines and its tests, with a process that runs them."""
     (tmp_path / "bounds.py").write_text(BOUNDS)
     (tmp_path / "test_bounds.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = . \nmarkers =\n  kube\n  e2e\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\npythonpath = . \nmarkers =\n  kube\n  e2e\n  oracle\n"
+    )
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     with subprocess.Popen(
         [sys.executable, "-m", "tests.mutants.fork_server"], cwd=tmp_path, text=True,
@@ -110,6 +112,14 @@ def test_the_quick_tests_that_take_the_line_are_run_first(tmp_path: pathlib.Path
     assert reached.rounds(mutant(5)) == [("quick",), ("slow",)], "of an expression on several lines"
     whole = [mutant(1).own_tests, mutant(1).tests]
     assert reached.rounds(mutant(1)) == whole, "no test takes it"
+
+
+def test_tests_that_are_newer_than_the_measurement_are_run_last(tmp_path: pathlib.Path) -> None:
+    data = CoverageData(basename=str(tmp_path / "data"))
+    data.set_context("old")
+    data.add_arcs({"binder/order.py": [(2, 3)]})
+    reached = Reached(data, {"old": 0.1}, ("new", "newer"))
+    assert reached.rounds(mutant(3)) == [("old",), ("new", "newer")]
 
 
 def test_without_a_measurement_the_tests_of_the_folder_are_run() -> None:

