@@ -49,6 +49,13 @@ async def test_room_is_taken_to_the_last_piece_and_not_one_more(ledger: Ledger) 
     ]
 
 
+async def test_room_of_the_largest_exact_number_is_taken_whole(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_accounts([node("n1", cpu=MAX_AMOUNT)])
+    assert await ledger.reserve([unit("u1", "n1", cpu=MAX_AMOUNT)]) == [GRANTED]
+    assert (await ledger.sums())["n1"] == {"cpu": MAX_AMOUNT, "pods": 1}
+
+
 VOLUME, QUEUE, ROOT = (account_uid(*n) for n in (("volume", "v"), ("queue", "q"), ("queue", "r")))
 
 

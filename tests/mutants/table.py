@@ -326,7 +326,7 @@ MUTANTS = (
     ),
     Mutant(
         "what ends goes on counting", "binder/quota.py",
-        "self._accounts.use(counted.queue, counted.amounts, -1)", "pass", (QUOTA,),
+        "self._accounts.use(queue, amounts, -1)", "pass", (QUOTA,),
     ),
     # --------------------------------------------------------------------- old pictures, lost data
     Mutant(
