@@ -84,6 +84,7 @@ class Intake:
                 self._statistics.bound_elsewhere += 1
         elif leaving is None and with_others:
             self.asks.append(uid)
+            self._pods.perhaps_bound(record)
         self.drop(record, withdraw=leaving is True)
 
     def drop(self, record: PodRecord, *, withdraw: bool) -> None:

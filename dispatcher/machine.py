@@ -224,6 +224,7 @@ class Machine:
                 gate.count_out(r for r in self.pods.records.values() if r.place in OUT)
             self.queue.use_gate(gate)
             self.pods.came_back = self.quota.released  # also of what comes back without queues
+            self.pods.got_a_node = self.quota.bound
 
     def label_keys(self, keys: tuple[str, ...], now: float) -> None:
         """The set of label keys that selectors read, as the log has it now."""
@@ -409,6 +410,7 @@ class Machine:
     def tick(self, now: float) -> None:
         """Time has passed: backoffs end, the forgotten is looked after."""
         self.queue.tick(now)
+        self.quota.tick(now, followed_since=self._binder_up_since)
         if not self.open() and now - self._tidied_at >= self.limits.tidy_s:
             self._tidied_at = now
             self._tidy(now)

@@ -102,7 +102,7 @@ class Outcomes:
         )
         if record.shape.contention is not None:
             record.shape.contention.decided(lost=False, now=now)
-        self._pods.move(record, Place.SETTLED, now)
+        self._pods.bound(record, now)
         self.refused.pop(record.uid, None)
         self._queue.placed(record)
 

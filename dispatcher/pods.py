@@ -234,6 +234,8 @@ class PodTable:
         self.counts = [0] * len(Place)
         self.came_back: Callable[[str], None] | None = None
         """Told of each pod that is neither with a shard nor with the Binder any more."""
+        self.got_a_node: Callable[[str], None] | None = None
+        """Told of each pod that was bound, or may have been, before it moves."""
         self.awaiting: dict[PodUid, PodRecord] = {}
         """OWNED and SETTLED pods, longest in that place first: whom to ask the Binder about."""
 
@@ -269,6 +271,16 @@ class PodTable:
             record.shard = None
         if self.came_back is not None and old in OUT and place not in OUT:
             self.came_back(record.uid)
+
+    def bound(self, record: PodRecord, now: float) -> None:
+        """A pod has a node."""
+        self.perhaps_bound(record)
+        self.move(record, Place.SETTLED, now)
+
+    def perhaps_bound(self, record: PodRecord) -> None:
+        """A pod that was with others may have a node."""
+        if self.got_a_node is not None:
+            self.got_a_node(record.uid)
 
     def remove(self, record: PodRecord) -> None:
         """Forget a record."""

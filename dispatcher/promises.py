@@ -145,6 +145,10 @@ class Promises:
         job = self._owner.get(uid)
         return job in self._promises and not self._flags(uid) & CHARGED and self.amount(job) > 0
 
+    def keeps(self, uid: str) -> bool:
+        """Whether the room of a pod is its Job's when it is not charged, see :data:`BOUND`."""
+        return self._owner.get(uid) in self._promises
+
     def amount(self, job: str) -> int:
         """Members that a Job is promised beside the pods that are charged."""
         promise = self._promises.get(job)

@@ -2,8 +2,9 @@
 
 The Binder's log says what queues have used, exactly, at each version. What was sent since and is in
 no commit yet is counted on top (*in flight*), from the moment a unit is sent until the log shows it
-placed or it comes back. So shards seldom lose for quota, however many there are; the Binder has the
-last word.
+placed or it comes back. A pod of which another source says first that it was bound is *landing*: it
+counts on until the log shows it, or for a while if the log never does (it is gone already). So
+shards seldom lose for quota, however many there are; the Binder has the last word.
 
 A shape without room is parked as one that fits nowhere, and woken by what the hints of quota name,
 or by a unit that comes back: none of its pods costs anything meanwhile. A unit that would be
@@ -29,6 +30,9 @@ from stretto.snapshot.quota_rows import tell_quota
 WAITS_FOR_QUOTA = "WaitingForQuota"
 """Reason of pods that wait for room in their queue: no autoscaler should make nodes for them."""
 
+LANDING_S = 10.0
+"""A pod that was bound and that the log does not show is counted for so long."""
+
 
 class QuotaGate:
     """See the module docstring."""
@@ -46,6 +50,9 @@ class QuotaGate:
         """Unit in flight → its members."""
         self._flying: dict[str, Shape] = {}
         """Members in flight that the log does not show placed."""
+        self._landing: dict[str, float] = {}
+        """Those of them that were bound, and since when that is known."""
+        self._now = 0.0
         self._returned = False
         self.version = 0
         """Grows with each change of what is in flight."""
@@ -62,6 +69,9 @@ class QuotaGate:
         """The log was read anew: it shows these and no others."""
         self.view = QuotaView()
         self.read = True
+        for uid in self._landing:
+            del self._flying[uid]
+        self._landing = {}
         for row in rows:
             tell_quota(self.view, row)
         self._suppose_all()
@@ -181,14 +191,36 @@ class QuotaGate:
             return False
         return accounts.of(full[0]).aged > accounts.of(queue.at(level)).aged
 
+    def bound(self, uid: str) -> None:
+        """A pod has a node, by another source than the log."""
+        if uid in self._flying:
+            self._landing[uid] = self._now
+
+    def tick(self, now: float, *, followed_since: float | None) -> None:
+        """Time has passed; the log is followed since then, or is not (None), and shows nothing."""
+        self._now = now
+        if followed_since is None:
+            return
+        for uid, since in list(self._landing.items()):
+            if now - max(since, followed_since) < LANDING_S:
+                break
+            self._landed(uid)
+            self._returned = True
+
     def released(self, lead: str) -> None:
         """A unit is in flight no longer."""
-        for uid in self._units.pop(lead, ()):
-            self._returned |= uid in self._flying
-            self._landed(uid)
+        unit = self._units.pop(lead, ())
+        bound = any(uid in self._landing for uid in unit)
+        for uid in unit:
+            if bound and uid in self._flying and not self.promises.keeps(uid):
+                self._landing.setdefault(uid, self._now)  # of a gang one is bound first
+            else:
+                self._returned |= uid in self._flying
+                self._landed(uid)
             self.promises.back(uid)
 
     def _landed(self, uid: str) -> None:
+        self._landing.pop(uid, None)
         shape = self._flying.pop(uid, None)
         if shape is not None:
             self.version += 1
@@ -224,4 +256,7 @@ class QuotaGate:
         """Check that only units that are out are counted as in flight."""
         for lead in self._units:
             assert out(lead), f"{lead} is counted in flight and is not out"
+        assert self._landing.keys() <= self._flying.keys(), "what lands is counted"
+        counted = {uid for unit in self._units.values() for uid in unit} | self._landing.keys()
+        assert self._flying.keys() <= counted, "what is in flight comes back, or lands"
         self.promises.validate()

@@ -188,6 +188,46 @@ def test_a_group_of_which_one_has_been_asked_goes_whole_although_the_claim_has_e
     assert world.machine.preemptions.next_victims(claim) is None
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_binder_that_dies_between_two_evictions_leaves_the_rest_to_the_next_decision(
+    world: Ganging, there: bool
+) -> None:
+    """Its successor finds the nominations and half a group: the gang has the other half go."""
+    old, pods = world.old(), world.gang(4)
+    incoming = world.decided_together(pods)
+    assert incoming is not None
+    world.propose(incoming)
+    claim = world.claim(pods[0])
+    world.write_nomination(claim)
+    first, rest = world.machine.preemptions.next_victims(claim) or []
+    successor = Ganging()
+    successor.nominated = world.nominated
+    again = successor.old()
+    successor.api.pods |= {made.name: made for made in pods}
+    for made, seat in zip(pods, claim.seats, strict=True):
+        successor.machine.preemptions.nominee_seen(
+            made.uid, name=("default", made.name), version=made.version, node=seat.node_name,
+            shape=made.shape,
+        )  # fmt: skip
+    gone, left = again if first.uid == old[0].uid else again[::-1]
+    if there:
+        facts = successor.machine.cluster.facts[gone.uid]
+        successor.machine.cluster.describe(gone.uid, facts._replace(flags=LEAVING))
+        successor.round()
+    else:
+        successor.end(gone)
+    incoming = successor.decided_together(pods)
+    assert incoming is not None
+    (verdict,) = successor.propose(incoming)
+    assert verdict.kind is VerdictKind.NOMINATED
+    assert successor.carry_out(successor.claim(pods[0])) == [left.uid]
+    for made in (gone, left) if there else (left,):
+        successor.end(made)
+    (verdict,) = successor.propose(successor.binds(pods))
+    assert verdict.kind is VerdictKind.COMMITTED
+    assert rest.uid != first.uid
+
+
 def test_a_member_that_joined_a_doomed_group_goes_with_it(world: Ganging) -> None:
     world.node("n3", cpu=2000)
     old, pods = world.old(), world.gang(3)

@@ -105,6 +105,34 @@ def test_what_is_placed_is_counted_once_and_what_ends_lets_the_next_go() -> None
     assert brain.units() == ["p4"]
 
 
+def test_what_is_bound_before_the_log_shows_it_counts_until_then() -> None:
+    cluster = Cluster(a=QueueRow(limit=limit(200)))
+    brain = cluster.brain
+    brain.shard()
+    brain.pods(4, shape(queue="a"))
+    first = brain.units()
+    brain.settle(*first)
+    brain.machine.tick(brain.now)
+    brain.bind("p0")
+    brain.delete("p1", leaving=False)
+    assert brain.units() == [], "both hold the room that the log does not show yet"
+    cluster.usage(placed=("p0",), a=100)
+    assert brain.units() == []
+    brain.machine.binder_connected(up=False, now=brain.now)
+    brain.wait(20)
+    assert brain.units() == [], "the log is not followed, so it cannot show it"
+    brain.machine.binder_connected(up=True, now=brain.now)
+    brain.wait(9)
+    assert brain.units() == []
+    brain.wait(2)
+    assert brain.units() == ["p2"], "the log never shows the other: it is gone already"
+    brain.settle("p2")
+    brain.delete("p2", leaving=None)
+    assert brain.units() == [], "a list without it does not say what became of it"
+    brain.machine.quota.anew([ObjectRow(API_SERVED, QUOTA_API)])
+    assert not brain.machine.quota.view.accounts.by_name, "the log was read anew and has them all"
+
+
 def test_a_unit_that_comes_back_frees_its_place_for_another_shape() -> None:
     cluster = Cluster(a=QueueRow(limit=limit(200)))
     brain = cluster.brain

@@ -11,7 +11,7 @@ import pytest
 from stretto.model.jobs import ADMISSION, ADMISSION_LABEL, ADMITTED
 from stretto.model.shape import QUEUE_LABEL
 from tests.e2e.api import MERGE, PODS, Api, Pod, node_of, pod_manifest
-from tests.e2e.stack import Stack, until
+from tests.e2e.stack import Stack, StackSettings, until
 from tests.e2e.test_quota import create_queue, says, serve_queues
 from tests.kube_env.control_plane import ControlPlane
 
@@ -143,6 +143,12 @@ async def test_what_cannot_be_admitted_says_why_and_holds_up_nobody(
         for body, text in bodies:
             await cluster.call("POST", JOBS, body)
             await waits(cluster, body["metadata"]["name"], text, reason="Invalid")
+        await create_queue(cluster, "b", limit={"cpu": "1"})
+        eager = job("eager", "b", members=1)
+        eager["spec"]["suspend"] = False
+        await cluster.call("POST", JOBS, eager)
+        await waits(cluster, "eager", "created without spec.suspend", reason="NotSuspended")
+        await runs(cluster, "eager", 1)
         await cluster.call("POST", JOBS, job("lost", "gone", members=1))
         await waits(cluster, "lost", 'queue "gone", which the pod names, does not exist')
         await cluster.call("POST", JOBS, job("one", "a", members=2))
@@ -162,4 +168,31 @@ async def test_what_cannot_be_admitted_says_why_and_holds_up_nobody(
             await cluster.delete_pod(pod["metadata"]["name"])
         await runs(cluster, "big", 1)
         await succeed(cluster, "big")
+        await stack.settle()
+
+
+async def test_room_goes_to_others_when_the_api_server_refuses_the_pods_of_a_job(
+    cluster: Api, tmp_path: Path
+) -> None:
+    await cluster.create_nodes(1, cpu="8")
+    await create_queue(cluster, "a", limit={"cpu": "2"})
+    strict = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await cluster.call(
+        "PATCH", "/api/v1/namespaces/default", {"metadata": {"labels": strict}}, kind=MERGE
+    )
+    settings = StackSettings(flags={"dispatcher": ("--promise-s", "15")})
+    async with Stack(tmp_path, cluster.plane.kubeconfig, settings) as stack:
+        await cluster.call("POST", JOBS, job("refused", "a", members=2))
+        await waits(cluster, "refused", "", reason="Admitted")
+        allowed = job("allowed", "a", members=2)
+        allowed["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {
+            "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
+        }  # fmt: skip
+        await cluster.call("POST", JOBS, allowed)
+        await waits(cluster, "allowed", "queue a is at its limit of cpu")
+        await waits(cluster, "refused", "no pod of it appeared for 15 s", reason="PodsMissing")
+        await runs(cluster, "allowed", 2)
+        assert await pods_of(cluster, "refused") == []
+        await succeed(cluster, "allowed")
         await stack.settle()

@@ -3,7 +3,7 @@
 Plain pods and Jobs share a queue that holds a part of them. The run plays the Job controller: it
 makes the pods of Jobs that are not suspended, lets them end a while after they were bound, and
 keeps the Jobs' status. Now and then it suspends a Job that runs. What is on nodes and what Jobs
-that run are still owed is added up at each Job that is resumed, and counted if it is too much.
+that run are still owed is added up at each Job that is resumed, and never more than the limit.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ class JobsRun(QuotaRun):
         self.bound_at: dict[str, float] = {}
         self.suspensions = 2
         self.resumed = 0
-        self.early = 0
-        """Jobs that were resumed while pods and Jobs had more than the limit between them."""
 
     def _create_cluster(self) -> None:
         super()._create_cluster()
@@ -59,9 +57,9 @@ class JobsRun(QuotaRun):
                 placed = sum(bool(pod.node_name) for pod in self.members(job.name))
                 taken += EACH * max(0, self.left(body) - placed)
         if taken > LIMIT:
-            # Possible while a pod was bound and the log has not shown it: a moment, and rare.
-            self.early += 1
-            self.world.note(f"{new.name} was resumed with {taken}m of {LIMIT}m taken")
+            raise Violation(
+                f"seed {self.world.seed}: {new.name} was resumed with {taken}m of {LIMIT}m taken"
+            )
 
     # --------------------------------------------------------------------------- the Job controller
     def members(self, name: str) -> list[Any]:

@@ -172,11 +172,8 @@ def test_two_pods_of_a_set_on_one_host_are_noticed() -> None:
 
 
 def test_every_suspended_job_is_admitted_once_there_is_room_whatever_fails() -> None:
-    early = 0
     for seed in range(6):
         run = JobsRun(seed)
         run.run()
         assert run.resumed >= COUNT
         assert run.peak <= LIMIT
-        early += run.early
-    assert early <= 3, "without promises there are a dozen"
