@@ -27,6 +27,7 @@ from stretto.placement.configuration import Configuration
 from stretto.rpc.messages import ShardHello
 from stretto.simulator.pods import PODS as PODS_KIND
 from stretto.simulator.store import Change
+from tests.simulation.history import Recorder
 from tests.simulation.kube import KubeNetwork
 from tests.simulation.ledger import Ledger, LedgerServer
 from tests.simulation.patches import HOST, simulated
@@ -142,6 +143,8 @@ class Simulation:
     """What a run has to tell besides."""
     problem = ""
     """The violation it ended with, kept by who runs many."""
+    ends_at_rest = True
+    """Nothing is under way when it ends."""
 
     def __init__(self, seed: int, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
@@ -154,14 +157,20 @@ class Simulation:
         self.configuration = _configuration()
         self.incarnations = 0
         self.processes: dict[str, Any] = {}
+        self.recorder: Recorder | None = None
         self._keeping = True
+
+    def record(self) -> None:
+        """Keep the run's history; it is held against all rules at the end."""
+        self.recorder = Recorder(self.world, self.kube.api, self.ledger.store)
+        self.ledger.recorder = self.recorder
 
     def run(self) -> None:
         """Run to the end. Raises Violation."""
         loop, seed = self.world.loop, self.world.seed
         asyncio.set_event_loop(loop)
         try:
-            with simulated(self.world, self.kube, self.rpc):
+            with simulated(self.world, self.kube, self.rpc, recorder=self.recorder):
                 self._until_it_ends(loop.create_task(self._run()))
         except Violation:
             raise
@@ -170,6 +179,13 @@ class Simulation:
         finally:
             asyncio.set_event_loop(None)
             loop.close()
+        self._check_history()
+
+    def _check_history(self) -> None:
+        if self.recorder is not None:
+            findings = self.recorder.findings(at_rest=self.ends_at_rest)
+            if findings.verdict != "held":
+                raise Violation(f"seed {self.world.seed}: its history: {findings.text()}")
 
     def _until_it_ends(self, work: asyncio.Task[None]) -> None:
         """Run it; if anything beside it raises, end it first, so that no task is left behind."""

@@ -23,6 +23,8 @@ HALF_JOBS = dataclasses.replace(FOUR_GANGS, gangs=2)
 class GangRaces(Simulation):
     """One run; see the module docstring."""
 
+    ends_at_rest = False
+
     def __init__(self, seed: int, settings: Settings = FOUR_GANGS) -> None:
         super().__init__(seed, settings)
         self.order: list[str] = []

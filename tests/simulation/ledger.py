@@ -15,6 +15,7 @@ from typing import Any
 
 from stretto.ledger.twin import LedgerTwin, TwinStore
 from stretto.ledger.types import LedgerOp, LedgerUnavailable
+from tests.simulation.history import OWNER, Recorder
 from tests.simulation.world import Host, World
 
 
@@ -26,6 +27,7 @@ class LedgerServer:
         self.store = TwinStore()
         self.down_until = 0.0
         self._saved = copy.deepcopy(self.store)
+        self.recorder: Recorder | None = None
 
     def save(self) -> None:
         """What is acknowledged up to now survives a crash (appendfsync everysec)."""
@@ -38,6 +40,8 @@ class LedgerServer:
         self.store.server = server
         self.store.restart()
         self.down_until = self.world.now + away_s
+        if self.recorder is not None:
+            self.recorder.crashed()
 
     def _load(self, saved: TwinStore) -> None:
         fresh = copy.deepcopy(saved)
@@ -51,7 +55,7 @@ class Ledger:
     def __init__(self, server: LedgerServer, host: Host) -> None:
         self._server = server
         self._host = host
-        self._twin = LedgerTwin(owner="simulation", store=server.store)
+        self._twin = LedgerTwin(owner=OWNER, store=server.store)
         self._epoch = 0
 
     async def _call(self, name: str, *args: Any, **options: Any) -> Any:
@@ -63,7 +67,11 @@ class Ledger:
             await asyncio.sleep(0.5)
             self._host.check()
             raise LedgerUnavailable("the ledger does not answer")
-        reply = getattr(self._twin, name)(*args, **options)
+        try:
+            reply = getattr(self._twin, name)(*args, **options)
+        finally:
+            if server.recorder is not None:
+                server.recorder.called()
         world.note(f"{self._host.name} ledger {name}")
         await asyncio.sleep(world.delay(most=0.004))
         self._host.check()

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, tzinfo
+from pathlib import Path
 from typing import Any
 
 import binder.device_writer
@@ -37,7 +38,9 @@ from scheduler_shard.profiles import AnyProfiles
 from stretto.kube.events import EventWriter
 from stretto.kube.lease_keeper import LeaseKeeper
 from stretto.kube.reflector import Reflector
+from stretto.telemetry.audit_log import AuditLog
 from stretto.telemetry.binder_metrics import BinderMetrics
+from tests.simulation.history import Acts, Recorder
 from tests.simulation.kube import KubeNetwork, Transport
 from tests.simulation.rpc import Dialer, RpcNetwork, RpcServer
 from tests.simulation.world import Host, World
@@ -136,7 +139,9 @@ def _defaults(kind: type, name: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def simulated(world: World, kube: KubeNetwork, rpc: RpcNetwork) -> Iterator[None]:
+def simulated(
+    world: World, kube: KubeNetwork, rpc: RpcNetwork, *, recorder: Recorder | None = None
+) -> Iterator[None]:
     """Replace them."""
 
     def chance(*seed: Any) -> random.Random:
@@ -156,6 +161,11 @@ def simulated(world: World, kube: KubeNetwork, rpc: RpcNetwork) -> Iterator[None
     def transport(host: Host, **_: Any) -> Transport:
         return Transport(kube, host)
 
+    def acts(path: Path | None, *, epoch: int = 0) -> AuditLog | Acts:
+        if recorder is None or not epoch:
+            return AuditLog(path, epoch=epoch)
+        return recorder.acts(HOST.get(), epoch=epoch)
+
     Wall.clock = clock
     attributes = (
         (socket, "gethostname", lambda: "simulated"),
@@ -173,6 +183,7 @@ def simulated(world: World, kube: KubeNetwork, rpc: RpcNetwork) -> Iterator[None
         (binder.process, "RpcServer", server),
         (binder.process, "TelemetryServer", Silent),
         (binder.process, "BinderMetrics", _metrics),
+        (binder.process, "AuditLog", acts),
         (dispatcher.process, "RpcServer", server),
         (dispatcher.telemetry, "TelemetryServer", Silent),
         (dispatcher.follow, "Dialer", dialer),

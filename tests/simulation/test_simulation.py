@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+import stretto.kube.client
+from stretto.kube.client import _Preconditions as Preconditions
 from stretto.simulator.store import Change
 from tests.simulation.__main__ import replay
 from tests.simulation.apart import Apart
@@ -81,6 +83,42 @@ def test_another_process_with_other_hashes_plays_the_same_runs(
 ) -> None:
     assert replay(Brief, range(26, 30), "brief") == 0
     assert "4 of 4 seeds" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("first", range(1000, 1012, 4))
+def test_the_history_of_a_run_holds_every_rule_and_keeping_it_changes_nothing(first: int) -> None:
+    for seed in range(first, first + 4):
+        run, kept = Brief(seed), Brief(seed)
+        kept.record()
+        run.run()
+        kept.run()
+        assert kept.world.trace == run.world.trace
+        assert kept.recorder is not None
+        checks = kept.recorder.findings(at_rest=True).checks
+        assert all(checks[rule] for rule in ("I1a", "I1b", "I2", "I9", "I10", "I12", "I13", "I24"))
+
+
+def test_a_bind_that_asks_for_no_version_is_seen_in_the_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In most runs nothing comes of it, so that the judge has nothing to say."""
+
+    class Careless(Preconditions):
+        def __post_init__(self) -> None:
+            self.resource_version = ""
+
+    monkeypatch.setattr(stretto.kube.client, "_Preconditions", Careless)
+
+    def problem(seed: int) -> str:
+        run = Brief(seed)
+        run.record()
+        try:
+            run.run()
+        except Violation as violation:
+            return str(violation)
+        return ""
+
+    assert any("I10" in problem(seed) for seed in range(7000, 7060))
 
 
 def test_what_the_judge_sees_while_a_request_is_carried_out_ends_the_run() -> None:
