@@ -56,6 +56,8 @@ class Stage(enum.IntEnum):
 
 _RESOLVING = (Stage.READING, Stage.FENCING, Stage.REBASING)
 """Made once: all open bindings are asked once a second."""
+_ENDS = (Stage.BOUND, Stage.OVER)
+"""Likewise: each step of a pod asks several times, and to look a member up is most of the cost."""
 
 
 class ActionKind(enum.IntEnum):
@@ -130,7 +132,7 @@ class Binding:
     @property
     def over(self) -> bool:
         """Bound or freed: no step is left."""
-        return self.stage in (Stage.BOUND, Stage.OVER)
+        return self.stage in _ENDS
 
     @property
     def resolving(self) -> bool:

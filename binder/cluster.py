@@ -26,7 +26,7 @@ from stretto.model.devices import CLAIM as DEVICE_CLAIM
 from stretto.model.shape import Shape
 from stretto.model.unit import NodeId, Version
 from stretto.quota.rows import USAGE, encode_quota
-from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.columns import Settling, Snapshot
 from stretto.snapshot.delta import (
     API_SERVED,
     LABEL_KEYS,
@@ -67,6 +67,8 @@ class Cluster:
         self._sequence = 0
         self._delta = self._open()
         self._closed: list[Delta] = []
+        self.settling: Settling = {}
+        """Tentative pods that the open step commits."""
         self._next_node = 1
         self._uid_of_name: dict[str, str] = {}
         self._fresh_shapes: dict[int, Shape] = {}
@@ -205,7 +207,8 @@ class Cluster:
             return False
         assert node_uid in self.nodes, f"{uid} is placed on {node_uid}, which is not there"
         self._numbers.hold((shape_id,))
-        self.remove(uid)
+        if row is not None:
+            self.remove(uid)
         if not known:
             self.stale.add(uid)
         self._stop_waiting(uid)
@@ -437,11 +440,12 @@ class Cluster:
             assert closed.sequence == self._sequence + 1, "a step of the log is left out"
             assert closed.epoch == self.epoch, "a step of another epoch"
             self._sequence = closed.sequence
-            self.snapshot.apply(closed)
+            self.snapshot.apply(closed, self.settling)
             assert self.snapshot.version == (self.epoch, self._sequence)
             self._fresh_shapes.clear()
             self._delta = self._open()
             self._closed.append(closed)
+        assert not self.settling, "committed, and in no step of the log"
         return closed
 
     def _settle_quota(self) -> None:

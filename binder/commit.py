@@ -388,11 +388,12 @@ class Committer:
         settled = Settled(verdicts=list(batch.verdicts))
         sequence = self.cluster.sequence + 1
         for tentative, reply in zip(batch.tentative, replies, strict=True):
-            self._untentative(tentative)
             if reply.kind is ReserveKind.GRANTED:
                 verdict = self._commit(tentative, settled, sequence=sequence)
             else:
                 verdict = self._lost(tentative, reply, settled)
+            if verdict.kind is not VerdictKind.COMMITTED:
+                self._untentative(tentative)
             settled.verdicts.append((tentative.incoming.stream, verdict))
         reached = self.cluster.next_sequence
         for index, (stream, verdict) in enumerate(settled.verdicts):
@@ -406,8 +407,7 @@ class Committer:
         return settled
 
     def _commit(self, tentative: Tentative, settled: Settled, *, sequence: int) -> Verdict:
-        incoming, cluster = tentative.incoming, self.cluster
-        unit = incoming.proposal.unit
+        incoming, cluster, unit = tentative.incoming, self.cluster, tentative.incoming.proposal.unit
         assert incoming.binder_epoch == cluster.epoch, "a proposal of another epoch is committed"
         uids = [self._uid_of(node_id) for node_id in tentative.nodes]
         gone = self._any_gone(unit.members)
@@ -419,12 +419,13 @@ class Committer:
             return self._verdict(incoming, VerdictKind.CONFLICT, Cause.NODE_GONE)
         self.charges.hold_all(unit.members, tentative.charges)
         self.stakes.used(incoming)
-        for member, shape, node_uid, volumes, devices in zip(
-            unit.members, incoming.shapes, uids, tentative.volumes, tentative.devices, strict=True
-        ):
+        places = zip(unit.members, incoming.shapes, tentative.rows, uids, strict=True)
+        plans = zip(tentative.volumes, tentative.devices, strict=True)
+        for (member, shape, row, node_uid), (volumes, devices) in zip(places, plans, strict=True):
             assert member.uid not in self._holders, f"{member.uid} is committed twice"
             cluster.describe(member.uid, PodFacts(member.namespace, member.name))
             cluster.place(member.uid, shape=shape, node_uid=node_uid)
+            cluster.settling[member.uid] = shape, row
             settled.reservations.append(
                 Reservation(
                     member, shape, node_uid, cluster.nodes[node_uid].row.name, unit.unit_id,

@@ -49,7 +49,7 @@ from stretto.ledger.types import (
     ReserveReply,
 )
 from stretto.model.errors import end_superseded
-from stretto.model.unit import Attempt, Cause, OutcomeKind, Verdict, VerdictKind
+from stretto.model.unit import Cause, OutcomeKind, Verdict, VerdictKind
 from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.story import StoryLog
@@ -136,6 +136,8 @@ class CommitLoop:
     # -------------------------------------------------------------------------------- from outside
     def changed(self) -> None:
         """Something may be to be published or written: at once if the picture has changed."""
+        if self._wake.is_set():
+            return
         if self.machine.cluster.changed:
             self._wake.set()
         elif self._later is None:
@@ -202,8 +204,13 @@ class CommitLoop:
                 self.changed()
 
     async def round(self) -> None:
-        """One round; see the module docstring."""
+        """One round; see the module docstring. Outcomes are told at its end, with those that the
+        round brings: a message costs each end several times what an outcome in it does."""
+        self.publish(tell=False)
+        await self._round()
         self.publish()
+
+    async def _round(self) -> None:
         if not self._crowded():
             self._room.set()
         if not self._may_act():
@@ -219,14 +226,15 @@ class CommitLoop:
             logger.exception("the ledger has been taken by a successor; ending")
             end_superseded()
         except (LedgerGap, LedgerUnavailable) as error:
+            self.publish()  # what is known already does not wait for the repair
             await self._repair_until_whole(error)
-        self.publish()
 
-    def publish(self) -> None:
-        """Publish what has changed and queue events of what was bound."""
+    def publish(self, *, tell: bool = True) -> None:
+        """Publish what has changed and queue events of what was bound; outcomes too, or with the
+        next call that is to ``tell`` them."""
         self.machine.cluster.quota.tick(int(time.time()))
         effects = self.machine.effects()
-        self._publisher.publish(effects)
+        self._publisher.publish(effects, tell=tell)
         if self._audit.on:
             for binding, stage in effects.ended:
                 self._audit.note(end_of(binding, stage))
@@ -301,7 +309,7 @@ class CommitLoop:
 
     def _conclude(self, settled: Settled) -> None:
         """Publish, then verdicts, then binds: in this order."""
-        self.publish()
+        self.publish(tell=False)
         streams: dict[int, list[Verdict]] = {}
         for kind, count in Counter(verdict.kind for _, verdict in settled.verdicts).items():
             self._verdicts[kind].inc(count)
@@ -311,7 +319,7 @@ class CommitLoop:
                 self._conflicts[verdict.cause].inc()
             if verdict.kind not in (VerdictKind.COMMITTED, VerdictKind.NOMINATED):
                 text = f"{verdict.kind.name.lower()}: {verdict.cause.name.lower()}"
-                self._stories.note(verdict.unit_id, cause_of(verdict.attempt), text)
+                self._stories.note(verdict.unit_id, verdict.attempt, text)
         for stream, verdicts in streams.items():
             self.send_verdicts(stream, verdicts)
         for account in settled.drift:
@@ -324,8 +332,10 @@ class CommitLoop:
         assert self.executor is not None
         for reservation in settled.reservations:
             uid = reservation.member.uid
-            text = f"reserved on {reservation.node_name}, proposed by {reservation.shard}"
-            self._stories.note(reservation.unit_id, cause_of(reservation.attempt), text)
+            self._stories.note(
+                reservation.unit_id, reservation.attempt, "reserved on {}, proposed by {}",
+                reservation.node_name, reservation.shard,
+            )  # fmt: skip
             if self._audit.on:
                 self._audit.note(
                     AuditRecord(
@@ -344,7 +354,7 @@ class CommitLoop:
             uids = ", ".join(victim.uid for victim in claim.victims)
             nodes = ", ".join(seat.node_name for seat in claim.seats)
             text = f"nominated to {nodes} by {claim.shard}; to go: {uids}"
-            self._stories.note(claim.unit.unit_id, cause_of(claim.unit.attempt), text)
+            self._stories.note(claim.unit.unit_id, claim.unit.attempt, text)
             if self.evictor is not None:
                 self.evictor.put(claim)
 
@@ -387,8 +397,3 @@ def end_of(binding: Binding, stage: Stage) -> AuditRecord:
     failed = end is not None and end.kind is OutcomeKind.FAILED
     cause = "failed" if failed else "gone"
     return AuditRecord("freed", uid=binding.uid, node=reservation.node_name, cause=cause)
-
-
-def cause_of(attempt: Attempt) -> str:
-    """The id that joins the lines of one attempt in the stories of all roles."""
-    return f"attempt {attempt[0]}.{attempt[1]}"

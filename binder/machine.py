@@ -251,29 +251,36 @@ class Machine:
     # ------------------------------------------------------------------------------------ bindings
     def stepped(self, binding: Binding) -> None:
         """An answer went into a binding: draw the conclusions of where it is now."""
-        uid = binding.uid
-        settled = binding.over and self.open.pop(uid, None) is not None
-        assert binding.over or self.open.get(uid) is binding, f"{uid} is open and nobody's"
-        if settled and binding.stage is Stage.BOUND:
+        if binding.over:
+            self._ended_at(binding, binding.stage)
+        else:
+            uid = binding.uid
+            assert self.open.get(uid) is binding, f"{uid} is open and nobody's"
+        end = binding.end
+        if end is not None and not end.told:
+            end.told = True
+            self._tell(binding, end)
+
+    def _ended_at(self, binding: Binding, stage: Stage) -> None:
+        """It is bound, or its reservation is over."""
+        uid, bound = binding.uid, stage is Stage.BOUND
+        settled = self.open.pop(uid, None) is not None
+        assert binding.end is not None or not settled, f"{uid} ended without an outcome"
+        if settled and bound:
             self._bound(binding)
             self._ended.append((binding, Stage.BOUND))
-        if binding.over:
-            assert binding.end is not None or not settled, f"{uid} ended without an outcome"
-            self.cluster.storage.release(uid)
-            self.cluster.devices.release(uid)
-            if self.committer.charges.release(uid) and binding.stage is Stage.BOUND:
-                self._adopt(binding)  # it is on its node; the rest is the API's business now
-            self.prebinds.withdraw(uid)
-        if binding.stage is Stage.OVER and self.bindings.get(uid) is binding:
+        self.cluster.storage.release(uid)
+        self.cluster.devices.release(uid)
+        if self.committer.charges.release(uid) and bound:
+            self._adopt(binding)  # it is on its node; the rest is the API's business now
+        self.prebinds.withdraw(uid)
+        if not bound and self.bindings.get(uid) is binding:
             del self.bindings[uid]
             self._ended.append((binding, Stage.OVER))
             self.ops.append(LedgerOp.free(uid))
             self.cluster.remove(uid)
             self.preemptions.pod_gone(uid)
-        assert not binding.over or uid not in self.open, f"{uid} is over and open"
-        if binding.end is not None and not binding.end.told:
-            binding.end.told = True
-            self._tell(binding, binding.end)
+        assert uid not in self.open, f"{uid} is over and open"
 
     def _bound(self, binding: Binding) -> None:
         """It is known to be on its node; the node may have left or been replaced meanwhile."""

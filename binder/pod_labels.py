@@ -30,8 +30,8 @@ class PodLabels:
     def read(self, keys: Iterable[str]) -> bool:
         """Some selector reads these keys; whether there are new ones among them. Beyond the limit
         keys are not shown, and no pod matches a selector that reads them."""
-        new = sorted(self._wanted.union(keys).difference(self._wanted))
-        new = new[: LABEL_KEYS_LIMIT - len(self._wanted)]
+        unknown = frozenset(keys) - self._wanted  # most pods' selectors read nothing at all
+        new = sorted(unknown)[: LABEL_KEYS_LIMIT - len(self._wanted)] if unknown else []
         if not new:
             return False
         self._wanted = self._wanted.union(new)

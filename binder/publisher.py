@@ -49,16 +49,21 @@ class Publisher:
         self.log = Log(epoch=cluster.epoch, sequence=cluster.sequence, limit_bytes=log_bytes)
         self.steps = Pulse()
         self.outcomes = Pulse()
+        self._untold = False
+        """Outcomes stand in the log that nobody was woken for."""
         self._full: tuple[int, list[bytes]] = (-1, [])
 
-    def publish(self, effects: Effects) -> None:
-        """Make steps and outcomes visible; call it before verdicts and binds of the same commit."""
+    def publish(self, effects: Effects, *, tell: bool = True) -> None:
+        """Make steps visible; call it before verdicts and binds of the same commit. Outcomes become
+        visible with it, or with the next call that is to ``tell`` them."""
         stamp = int(time.time() * 1000)
         for delta in effects.deltas:
             self.log.append(delta.sequence, encode_follow(delta, stamp_ms=stamp))
         if effects.deltas:
             self.steps.beat()
-        if effects.outcomes:
+        self._untold = self._untold or effects.outcomes
+        if self._untold and tell:
+            self._untold = False
             self.outcomes.beat()
 
     def full_state(self) -> tuple[int, list[bytes]]:

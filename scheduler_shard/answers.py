@@ -108,10 +108,10 @@ class Answers:
         message = self._message
         return not (message.settled or message.handed_back or message.unplaceable)
 
-    def note(self, unit_id: UnitId, attempt: Attempt, text: str) -> None:
-        """A line in the story of a unit."""
+    def note(self, unit_id: UnitId, attempt: Attempt, text: str, *values: object) -> None:
+        """A line in the story of a unit; ``values`` as in :meth:`StoryLog.note`."""
         if self._stories is not None:
-            self._stories.note(unit_id, f"attempt {attempt[0]}.{attempt[1]}", text)
+            self._stories.note(unit_id, attempt, text, *values)
 
     def validate(self, *, held: int, window: int) -> None:
         """Assert that credits and held units keep to the window."""

@@ -15,7 +15,7 @@ import heapq
 from collections.abc import Iterable
 
 from stretto.model.shape import Shape
-from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.columns import Settling, Snapshot
 
 
 class OverlayRow:
@@ -69,12 +69,15 @@ class Overlay:
         if row is not None:
             self._uncount(row)
 
-    def drop_named(self, uids: Iterable[str]) -> None:
-        """Drop the rows of pods that a delta names, before it is applied."""
-        rows = self._rows
+    def hand_over(self, uids: Iterable[str]) -> Settling:
+        """Give up the rows of pods that a delta names, before it is applied; they stay counted on
+        the snapshot, for :meth:`Snapshot.apply` to settle."""
+        rows, found, row_of = self._rows, Settling(), self._snapshot.row_of
         for uid in uids:
-            if uid in rows:
-                self._uncount(rows.pop(uid))
+            row = rows.pop(uid, None)
+            if row is not None and (place := row_of(row.node_id)) is not None:
+                found[uid] = row.shape, place
+        return found
 
     def commit(self, uid: str, *, node_id: int, sequence: int) -> None:
         """The pod was reserved on a node, in the commit with this sequence."""

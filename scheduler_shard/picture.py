@@ -10,7 +10,7 @@ import enum
 
 from scheduler_shard.readable import Unreadable
 from stretto.rpc.messages import FollowKind, FollowMessage
-from stretto.snapshot.columns import Snapshot, SnapshotError
+from stretto.snapshot.columns import Settling, Snapshot, SnapshotError
 
 
 class Step(enum.Enum):
@@ -36,17 +36,21 @@ class Picture:
         self.unreadable = Unreadable()
         self._building: Snapshot | None = None
 
-    def take(self, message: FollowMessage) -> Step:
-        """Apply one message of the log."""
+    def take(self, message: FollowMessage, settling: Settling | None = None) -> Step:
+        """Apply one message of the log. ``settling``: tentative pods of the snapshot that it names,
+        which are counted no longer after this; see :meth:`Snapshot.apply`."""
+        before, settling = self.snapshot, {} if settling is None else settling
         try:
-            return self._take(message)
+            return self._take(message, settling)
         except SnapshotError as error:
             self.problem = str(error)
             self.synced = False  # a step may have been applied in part
             self._building = None
             return Step.LOST
+        finally:
+            before.uncount(settling)
 
-    def _take(self, message: FollowMessage) -> Step:
+    def _take(self, message: FollowMessage, settling: Settling) -> Step:
         delta = message.delta
         if delta.objects:
             self.unreadable.sort_out(delta)
@@ -70,7 +74,7 @@ class Picture:
                 if delta.sequence == self.snapshot.version.sequence and delta.empty:
                     self._check_epoch(delta.epoch)
                     return Step.NOTHING
-                self.snapshot.apply(delta)
+                self.snapshot.apply(delta, settling)
                 return Step.ADVANCED
 
     def _check_epoch(self, epoch: int) -> None:

@@ -16,7 +16,8 @@ from typing import TypeVar
 from scheduler_shard.asking import Question, Reply
 from scheduler_shard.extending import Extending
 from scheduler_shard.picture import Step
-from scheduler_shard.worker import ROUND_UNITS, Shard
+from scheduler_shard.proposed import MESSAGE_UNITS
+from scheduler_shard.worker import Shard
 from stretto.rpc.channels import Backoff, Dialer, Stream
 from stretto.rpc.errors import PeerGone, RpcError
 from stretto.rpc.messages import (
@@ -170,7 +171,7 @@ class ShardStreams:
     async def _send_proposals(self, stream: Stream[ProposalBatch, VerdictBatch]) -> None:
         while True:
             await self._proposals.wait()
-            if self.shard.unsent < ROUND_UNITS:
+            if self.shard.unsent < MESSAGE_UNITS:
                 await asyncio.sleep(self._linger_s)
             self._proposals.clear()
             while (batch := self.shard.take_proposals()) is not None:

@@ -18,6 +18,7 @@ Order matters where streams meet:
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -52,6 +53,7 @@ from stretto.placement.kernel import Kernel
 from stretto.placement.prepare import prepare
 from stretto.placement.profiles import Profiles
 from stretto.rpc.messages import FollowMessage, FromShard, ProposalBatch, ToShard, VerdictBatch
+from stretto.snapshot.columns import Settling
 from stretto.telemetry.story import StoryLog
 
 PATIENCE_S = 10.0
@@ -203,12 +205,13 @@ class Shard(Consulting, Gangs):
         """A message of the Binder's log; LOST: the shell must follow again from nothing."""
         epoch = self.picture.snapshot.version.epoch
         self._heard_s = now
+        settling: Settling = {}
         if len(self._overlay) and message.delta.pod_sign:
             delta = message.delta
-            self._overlay.drop_named(
+            settling = self._overlay.hand_over(
                 uid for uid, sign in zip(delta.pod_uid, delta.pod_sign, strict=True) if sign > 0
             )
-        step = self.picture.take(message)
+        step = self.picture.take(message, settling)
         if step is Step.REPLACED:
             self._replace(new_epoch=self.picture.snapshot.version.epoch != epoch)
         elif step is Step.ADVANCED:
@@ -271,23 +274,24 @@ class Shard(Consulting, Gangs):
 
     def _settle(self, proposal: Proposal, verdict: Verdict) -> None:
         members = proposal.unit.members
+        values: tuple[object, ...]
         if verdict.kind is not VerdictKind.COMMITTED:
             for member in members:
                 self._overlay.drop(member.uid)
         if verdict.kind is VerdictKind.NOMINATED:
             for member in members:
                 self._claims.won(member.uid, verdict.sequence)
-            text = f"nominated at {verdict.sequence}"
+            text, values = "nominated at {}", (verdict.sequence,)
         elif verdict.kind is not VerdictKind.COMMITTED:
             for member in members if proposal.victims else ():
                 self._claims.lost(member.uid)
-            text = f"lost: {verdict.kind.name} {verdict.cause.name}"
+            text, values = "lost: {0.name} {1.name}", (verdict.kind, verdict.cause)
         else:
             nodes = verdict.nodes or proposal.nodes
             for member, node_id in zip(members, nodes, strict=False):
                 self._overlay.commit(member.uid, node_id=node_id, sequence=verdict.sequence)
-            text = f"committed at {verdict.sequence}"
-        self._answers.note(verdict.unit_id, verdict.attempt, text)
+            text, values = "committed at {}", (verdict.sequence,)
+        self._answers.note(verdict.unit_id, verdict.attempt, text, *values)
 
     # ---------------------------------------------------------------------------------- deciding
     def may_decide(self, now: float) -> bool:
@@ -361,8 +365,9 @@ class Shard(Consulting, Gangs):
         """Rows to node ids."""
         if not any(spares):
             return [()] * count
-        item = self.picture.snapshot.node_id.item
-        return [tuple(item(row) for row in rows) for rows in spares]
+        rows = np.fromiter(itertools.chain.from_iterable(spares), dtype=np.int64)
+        ids = iter(self.picture.snapshot.node_id[rows].tolist())
+        return [tuple(itertools.islice(ids, len(few))) for few in spares]
 
     def _propose(
         self,
@@ -378,8 +383,7 @@ class Shard(Consulting, Gangs):
             self._overlay.add(member.uid, shape=entry.shape, node_id=node_id)
         self._proposed.add(proposal, entries=entries, at_s=now)
         self.counts["proposed"] += 1
-        if self._stories is not None:
-            self._answers.note(unit.unit_id, unit.attempt, f"proposed on {nodes}, spares {spares}")
+        self._answers.note(unit.unit_id, unit.attempt, "proposed on {}, spares {}", nodes, spares)
 
     def _no_room(self, batch: Batch, units: list[Unit], now: float) -> None:
         """No node took these. Only the committed state may say so (design §12.2).

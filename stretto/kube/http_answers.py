@@ -19,7 +19,7 @@ _LENGTH = b"\r\ncontent-length:"
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n")
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close[ \t]*\r\n")
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*(\d{1,6})[ \t]*\r\n")
-_CHUNK_HEAD = re.compile(rb"([0-9a-f]{1,8})[ \t]*(?:;[^\r\n]*)?\Z", re.IGNORECASE)
+_CHUNK_HEAD = re.compile(rb"([0-9a-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n", re.IGNORECASE)
 
 
 class NotUnderstoodError(OSError):
@@ -103,27 +103,33 @@ class BodyReader:
         return piece
 
     def _chunks(self) -> bytes:
-        """Every watch event is a chunk of its own, so several come in one go."""
-        pieces = []
+        """Every watch event is a chunk of its own, so several come in one go: the buffer is read
+        with an index and cut once."""
+        buffer, at, pieces = self._buffer, 0, []
         while not self.ended:
             if self._left:
-                pieces.append(self._piece())
+                piece = buffer[at : at + self._left]
+                pieces.append(piece)
+                at += len(piece)
+                self._left -= len(piece)
                 if self._left:
                     break
                 self._chunk = _Chunk.END
             if self._chunk is not _Chunk.SIZE:
-                if len(self._buffer) < 2:
+                if len(buffer) < at + 2:
                     break
-                _take_chunk_end(self._buffer)
+                _check_chunk_end(buffer, at)
+                at += 2
                 self.ended = self._chunk is _Chunk.LAST_END
                 self._chunk = _Chunk.SIZE
                 continue
-            size = _take_chunk_size(self._buffer)
-            if size is None:
+            head = _chunk_head(buffer, at)
+            if head is None:
                 break
-            self._left = size
-            if size == 0:
+            self._left, at = head
+            if not self._left:
                 self._chunk = _Chunk.LAST_END
+        del buffer[:at]
         return b"".join(pieces)
 
 
@@ -189,22 +195,22 @@ def _take_head(buffer: bytearray) -> Head | None:
     return head
 
 
-def _take_chunk_size(buffer: bytearray) -> int | None:
-    """The size of the chunk that a buffer begins with; None: it has not come whole yet."""
-    end = buffer.find(b"\r\n")
-    if end < 0:
-        if len(buffer) > HEAD_LIMIT:
-            raise NotUnderstoodError("a chunk's head does not end")
-        return None
-    size = _chunk_size(bytes(buffer[:end]))
-    del buffer[: end + 2]
-    return size
+def _chunk_head(buffer: bytearray, at: int) -> tuple[int, int] | None:
+    """(size of the chunk that begins there, where its bytes begin); None: its head has not come
+    whole yet."""
+    head = _CHUNK_HEAD.match(buffer, at)
+    if head is not None:
+        return int(head[1], 16), head.end()
+    if buffer.find(b"\r\n", at) >= 0:
+        raise NotUnderstoodError(f"not a chunk's head: {bytes(buffer[at : at + 40])!r}")
+    if len(buffer) - at > HEAD_LIMIT:
+        raise NotUnderstoodError("a chunk's head does not end")
+    return None
 
 
-def _take_chunk_end(buffer: bytearray) -> None:
-    if buffer[:2] != b"\r\n":
+def _check_chunk_end(buffer: bytearray, at: int) -> None:
+    if buffer[at : at + 2] != b"\r\n":
         raise NotUnderstoodError("a chunk does not end where it should (or has trailers)")
-    del buffer[:2]
 
 
 def _whole_answer(data: bytes) -> tuple[Reply, bytes] | None:
@@ -250,10 +256,3 @@ def _body_length(text: bytes, status: int) -> int:
     if len(digits) > len(str(BODY_LIMIT)) or int(digits) > BODY_LIMIT:
         raise NotUnderstoodError(f"the answer is longer than {BODY_LIMIT} bytes")
     return int(digits)
-
-
-def _chunk_size(text: bytes) -> int:
-    match = _CHUNK_HEAD.match(text)
-    if match is None:
-        raise NotUnderstoodError(f"not a chunk's head: {text[:40]!r}")
-    return int(match[1], 16)

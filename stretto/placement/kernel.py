@@ -260,10 +260,11 @@ class Kernel(Departures):
             others = [r for r, mine in pairs if mine] + [r for r, mine in pairs if not mine]
         many = len(others)
         take = min(spares, many)
-        return [
-            tuple(others[(i * take + j) % many] for j in range(take)) if many else ()
-            for i in range(len(rows))
-        ]
+        if not take:
+            return [()] * len(rows)
+        ring = others + others[:take]
+        starts = (i * take % many for i in range(len(rows)))
+        return [tuple(ring[start : start + take]) for start in starts]
 
     def filter(self, shape: Shape) -> Bools:
         """bool[rows]: where the shape fits now, by the vector form of the filters."""

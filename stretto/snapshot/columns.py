@@ -35,7 +35,7 @@ from stretto.snapshot.kins import KinTable
 from stretto.snapshot.labels import LabelColumn, LabelTable
 from stretto.snapshot.nominations import NOMINATION, Nominations, decode_nomination
 from stretto.snapshot.objects import ObjectReading, ObjectTable
-from stretto.snapshot.pod_records import PodRecords
+from stretto.snapshot.pod_records import PodRecords, uuid_keys
 from stretto.snapshot.pods import PodTable, ShapeTable, Usage, UsageTable
 from stretto.snapshot.ports import PortTable
 from stretto.snapshot.quota_rows import tell_quota
@@ -49,6 +49,10 @@ from stretto.snapshot.volumes import VolumeBook
 PARTITIONS = 64
 """Virtual slices of the nodes; shards prefer those that are their own."""
 _FIRST_CAPACITY = 64
+
+
+Settling = dict[str, tuple[Shape, int]]
+"""Tentative pods by uid: shape and row."""
 
 
 class SnapshotError(ValueError):
@@ -250,9 +254,12 @@ class Snapshot(ObjectReading):
         return {column.name: amount for column, amount in usage.lines}
 
     def _tentatively(self, shape: Shape, usage: Usage, row: int, count: int) -> None:
+        self._shift(usage, row, count)
+        self._count_tentative(shape, row, count)
+
+    def _count_tentative(self, shape: Shape, row: int, count: int) -> None:
         self.tentative += count
         self._tentative_on[row] = self._tentative_on.get(row, 0) + count
-        self._shift(usage, row, count)
         if self.quota.on:
             self.quota.count(shape, row, count)
 
@@ -260,21 +267,29 @@ class Snapshot(ObjectReading):
         """The same state, under another epoch: its holder has become the one who writes the log."""
         self.version = Version(epoch, self.version.sequence)
 
-    def apply(self, delta: Delta) -> None:
+    def apply(self, delta: Delta, settling: Settling | None = None) -> None:
         """Advance by one step of the log, in the order shapes, nodes, pods, removed nodes, objects,
         dropped shapes.
+
+        ``settling`` are tentative pods that whoever added them hands over: they are counted as such
+        no longer after this, whatever happens. One that the step commits where it is counted is
+        not taken off its row and put there again.
 
         Raises:
             SnapshotError: another epoch, an older sequence, or a pod row that names an unknown
             shape or node.
         """
-        self._check_continues(delta)
-        for shape_id, shape in delta.shapes:
-            self._shapes.define(shape_id, shape)
-        for change in delta.nodes:
-            self._put_node(change)
-        if delta.pod_sign:
-            self._apply_pods(delta)
+        settling = {} if settling is None else settling
+        try:
+            self._check_continues(delta)
+            for shape_id, shape in delta.shapes:
+                self._shapes.define(shape_id, shape)
+            for change in delta.nodes:
+                self._put_node(change)
+            if delta.pod_sign:
+                self._apply_pods(delta, settling)
+        finally:
+            self.uncount(settling)
         for node_id in delta.removed_nodes:
             self._remove_node(node_id)
         for row in delta.objects:
@@ -292,8 +307,15 @@ class Snapshot(ObjectReading):
         if delta.sequence < self.version.sequence:
             raise SnapshotError(f"delta {delta.sequence} is older than {tuple(self.version)}")
 
-    def _apply_pods(self, delta: Delta) -> None:
+    def uncount(self, settling: Settling) -> None:
+        """Take these tentative pods off their rows, and out of the table."""
+        while settling:
+            _, (shape, row) = settling.popitem()
+            self.remove_pod(shape, row)
+
+    def _apply_pods(self, delta: Delta, settling: Settling) -> None:
         counts, uids = delta.pod_count, delta.pod_uid
+        keys = uuid_keys(uids)
         row_of, usage_of, kept = self._row_of_id.get, self._shapes.usage, self._pods.shift
         changes = zip(delta.pod_sign, delta.pod_shape, delta.pod_node, strict=True)
         for i, (sign, shape_id, node_id) in enumerate(changes):
@@ -310,17 +332,32 @@ class Snapshot(ObjectReading):
                 raise SnapshotError(
                     f"{count} pods of shape {shape_id} leave node {self.name[row]}, which has fewer"
                 )
-            if uids and (uid := uids[i]):
+            uid = uids[i] if uids else ""
+            if uid:
+                key = keys[i] if keys else None
                 if sign < 0:
-                    self.records.drop(row, uid)
+                    self.records.drop(row, uid, key=key)
                 else:
                     start_s = delta.pod_start[i] if delta.pod_start else 0
                     flags = delta.pod_flags[i] if delta.pod_flags else 0
-                    self.records.put(row, uid, shape_id=shape_id, start_s=start_s, flags=flags)
-            if sign:
-                self._shift(usage, row, sign * count)
-            else:
+                    self.records.put(
+                        row, uid, shape_id=shape_id, start_s=start_s, flags=flags, key=key
+                    )
+            if not sign:
                 self.record_changes.note(row)
+            elif uid not in settling or sign < 0 or not self._commits(settling, uid, usage, row):
+                self._shift(usage, row, sign * count)
+
+    def _commits(self, settling: Settling, uid: str, usage: Usage, row: int) -> bool:
+        """Whether a tentative pod is what is committed now, and is counted; else it is counted no
+        longer."""
+        shape, at = settling.pop(uid)
+        if at != row or self._usages.of(shape) != usage:
+            self.remove_pod(shape, at)
+            return False
+        self._count_tentative(shape, row, -1)
+        self.changes.note(row)  # its records have changed
+        return True
 
     def _shift(self, usage: Usage, row: int, count: int) -> None:
         for column, amount in usage.lines:

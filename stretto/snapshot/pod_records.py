@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,9 +48,19 @@ class PodRecords:
         self._odd: dict[bytes, str] = {}
         """Uids that are no UUIDs, by their digest."""
 
-    def put(self, row: int, uid: str, *, shape_id: int, start_s: int, flags: int) -> None:
-        """Add a pod to a row, or change its record there."""
-        key = self._key(uid)
+    def put(
+        self,
+        row: int,
+        uid: str,
+        *,
+        shape_id: int,
+        start_s: int,
+        flags: int,
+        key: bytes | None = None,
+    ) -> None:
+        """Add a pod to a row, or change its record there; ``key`` where :func:`uuid_keys` gave
+        it."""
+        key = key or self._key(uid)
         packed = _RECORD.pack(key, shape_id, start_s, flags)
         records = self._rows.get(row)
         if records is None:
@@ -62,12 +72,12 @@ class PodRecords:
         else:
             records[at : at + RECORD_BYTES] = packed
 
-    def drop(self, row: int, uid: str) -> None:
+    def drop(self, row: int, uid: str, *, key: bytes | None = None) -> None:
         """Take a pod off a row; nothing happens if it has no record there."""
         records = self._rows.get(row)
         if records is None:
             return
-        key = uid_key(uid)
+        key = key or uid_key(uid)
         at = _find(records, key)
         if at < 0:
             return
@@ -142,3 +152,23 @@ def uid_key(uid: str) -> bytes:
     if _is_uuid(uid):
         return bytes.fromhex(uid.replace("-", ""))
     return hashlib.blake2b(uid.encode(), digest_size=16).digest()
+
+
+_HYPHENS_AT = (8, 13, 18, 23)
+
+
+def uuid_keys(uids: Sequence[str]) -> list[bytes] | None:
+    """:func:`uid_key` of many at once, for a quarter of the cost; None: not all are UUIDs."""
+    count, text = len(uids), "".join(uids)
+    digits = text.replace("-", "")
+    if len(digits) != 32 * count or any(len(uid) != 36 for uid in uids):
+        return None
+    if any(text[at::36] != "-" * count for at in _HYPHENS_AT):
+        return None
+    try:
+        keys = bytes.fromhex(digits)
+    except ValueError:
+        return None
+    if keys.hex() != digits:  # capital letters, or spaces
+        return None
+    return [keys[at : at + 16] for at in range(0, len(keys), 16)]

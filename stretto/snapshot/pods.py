@@ -46,9 +46,10 @@ def pod_volumes(shape: Shape) -> PodVolumes | None:
 
 class Usage(NamedTuple):
     """What one pod takes: amounts per resource column, and host ports; whom it is like, and its pod
-    group."""
+    group. Two that are equal move the columns alike."""
 
     lines: tuple[tuple[ResourceColumn, int], ...]
+    """No zeros; requests by name first, then the nonzero sums and the pod itself."""
     ports: tuple[HostPort, ...]
     kin: Kin
     group: str
@@ -60,14 +61,16 @@ class Usage(NamedTuple):
 
 def usage_of(shape: Shape, resources: ResourceTable, kins: KinTable) -> Usage:
     """What a pod of the shape takes, columns made if need be."""
-    lines = [(resources.column(name), amount) for name, amount in shape.requests if amount]
-    lines.append((resources.column(PODS), 1))
-    lines.append((resources.column(NONZERO_CPU), shape.nonzero_cpu_milli))
-    lines.append((resources.column(NONZERO_MEMORY), shape.nonzero_memory))
+    nonzero = (NONZERO_CPU, shape.nonzero_cpu_milli), (NONZERO_MEMORY, shape.nonzero_memory)
+    amounts = (*shape.requests, *nonzero, (PODS, 1))
     return Usage(
-        tuple(lines), shape.host_ports, kins.of(shape), shape.group, pod_volumes(shape),
+        tuple((resources.column(name), amount) for name, amount in amounts if amount),
+        shape.host_ports,
+        kins.of(shape),
+        shape.group,
+        pod_volumes(shape),
         bool(shape.claims or shape.device_claims or shape.device_containers),
-    )  # fmt: skip
+    )
 
 
 class UsageTable:
@@ -236,10 +239,10 @@ class ShapeTable:
         if len(self._recent) >= REMEMBERED:
             self._recent.clear()
         template, (_, *amounts, _, _), claims = self._unpacked(shape_id)
-        lines = (*zip(template.columns, amounts, strict=True), (self._pods, 1))
+        lines = [line for line in zip(template.columns, amounts, strict=True) if line[1]]
         volumes = PodVolumes(template.namespace, claims, template.disks)
         found = self._recent[shape_id] = Usage(
-            lines,
+            (*lines, (self._pods, 1)),
             template.ports,
             template.kin,
             template.group,

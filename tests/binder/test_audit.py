@@ -118,9 +118,9 @@ async def test_drift_planted_by_hand_is_found_frozen_and_mended(tmp_path: Any, d
         frozen: list[str] = []
         publish = rig.commits._publisher.publish
 
-        def watching(effects: Any) -> None:
+        def watching(effects: Any, **how: bool) -> None:
             frozen.extend(c.row.name for d in effects.deltas for c in d.nodes if c.frozen)
-            publish(effects)
+            publish(effects, **how)
 
         rig.commits._publisher.publish = watching  # type: ignore[method-assign]
         rig.commits._ledger_audit._next_at = 0.0
