@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proto import stretto_pb2 as pb
-from stretto.model.unit import Cause, Outcome, OutcomeKind, UnitId
+from stretto.model.unit import Cause, Outcome, OutcomeKind
 from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.rpc.errors import WireError
 from stretto.rpc.messages import OutcomeBatch, OutcomeRequest, OwnedSet
@@ -21,7 +21,7 @@ from stretto.rpc.wire import (
     slices,
 )
 from stretto.rpc.wire_diagnoses import get_some_diagnoses, put_some_diagnoses
-from stretto.rpc.wire_units import get_attempts, put_attempts
+from stretto.rpc.wire_units import get_attempts, put_attempts, unit_ids
 
 
 def encode_outcome_request(message: OutcomeRequest) -> bytes:
@@ -99,7 +99,7 @@ def decode_outcomes(data: bytes) -> OutcomeBatch:
         WireError: the message breaks the contract.
     """
     wire = parse(pb.OutcomeBatch, data)
-    ids = [UnitId(text) for text in wire.unit_id]
+    ids = unit_ids(wire.unit_id)
     count = len(ids)
     if count and not wire.kind:
         raise WireError(f"OutcomeBatch.kind is empty for {count} outcomes")

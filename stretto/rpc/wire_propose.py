@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from proto import stretto_pb2 as pb
-from stretto.model.unit import Cause, Diagnosis, Proposal, Release, UnitId, Verdict, VerdictKind
+from stretto.model.unit import Cause, Diagnosis, Proposal, Release, Verdict, VerdictKind
 from stretto.rpc.errors import WireError
 from stretto.rpc.messages import ProposalBatch, VerdictBatch
 from stretto.rpc.wire import (
@@ -25,7 +25,13 @@ from stretto.rpc.wire import (
     slices,
 )
 from stretto.rpc.wire_diagnoses import get_some_diagnoses, put_some_diagnoses
-from stretto.rpc.wire_units import get_attempts, get_units, put_attempts, put_units
+from stretto.rpc.wire_units import (
+    get_attempts,
+    get_units,
+    put_attempts,
+    put_units,
+    unit_ids,
+)
 
 
 def encode_proposals(message: ProposalBatch) -> bytes:
@@ -127,7 +133,7 @@ def decode_verdicts(data: bytes) -> VerdictBatch:
         WireError: the message breaks the contract.
     """
     wire = parse(pb.VerdictBatch, data)
-    ids = [UnitId(text) for text in wire.unit_id]
+    ids = unit_ids(wire.unit_id)
     count = len(ids)
     if count and not wire.kind:
         raise WireError(f"VerdictBatch.kind is empty for {count} verdicts")

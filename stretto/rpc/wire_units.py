@@ -3,11 +3,27 @@ lists."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from stretto.model.unit import Attempt, Member, PodUid, Unit, UnitId
+from stretto.model.unit import Attempt, Member, Unit, UnitId
 from stretto.rpc.errors import WireError
 from stretto.rpc.wire import chained, checked_epoch, exact, full, short, slices
+
+_attempt = partial(tuple.__new__, Attempt)
+"""From a pair. A named tuple's own constructor is a Python function, and every message brings each
+unit's attempt back."""
+
+
+def unit_ids(column: Iterable[str]) -> list[UnitId]:
+    """A column of unit ids as such; to call the type for each would be a Python call each."""
+    return list(column)  # type: ignore[arg-type]
+
+
+def attempts_of(epochs: Iterable[int], numbers: Iterable[int]) -> list[Attempt]:
+    """Attempts from their two columns, which are equally long."""
+    return list(map(_attempt, zip(epochs, numbers, strict=True)))
 
 
 def put_attempts(wire: Any, attempts: list[Attempt]) -> None:
@@ -22,7 +38,7 @@ def get_attempts(wire: Any, count: int, field: str) -> list[Attempt]:
     epochs = full(wire.dispatcher_epoch, count, 0, f"{field}.dispatcher_epoch")
     checked_epoch(max(numbers, default=0), f"{field}.attempt")
     checked_epoch(max(epochs, default=0), f"{field}.dispatcher_epoch")
-    return list(map(Attempt, epochs, numbers))
+    return attempts_of(epochs, numbers)
 
 
 def put_units(wire: Any, units: list[Unit]) -> None:
@@ -58,7 +74,7 @@ def get_units(wire: Any, field: str) -> list[Unit]:
     Raises:
         WireError: columns that do not fit together, or a unit without members.
     """
-    ids = [UnitId(text) for text in wire.unit_id]
+    ids = unit_ids(wire.unit_id)
     count = len(ids)
     counts = full(wire.member_count, count, 1, f"{field}.member_count")
     pods = _get_members(wire, ids, sum(counts), field)
@@ -83,11 +99,11 @@ def _get_members(wire: Any, ids: list[UnitId], total: int, field: str) -> list[M
         raise WireError(
             f"{field}.member_count adds up to {total}; pod_name has {len(wire.pod_name)} entries"
         )
-    uids: list[str] = list(wire.pod_uid) if wire.pod_uid else list(ids)
+    uids: list[Any] = list(wire.pod_uid or ids)
     return list(
         map(
             Member,
-            [PodUid(uid) for uid in exact(uids, total, f"{field}.pod_uid")],
+            exact(uids, total, f"{field}.pod_uid"),
             full(wire.pod_namespace, total, "", f"{field}.pod_namespace"),
             exact(wire.pod_name, total, f"{field}.pod_name"),
             full(wire.resource_version, total, 0, f"{field}.resource_version"),

@@ -20,7 +20,14 @@ from stretto.rpc.wire import (
     short,
 )
 from stretto.rpc.wire_diagnoses import get_diagnoses, put_diagnoses
-from stretto.rpc.wire_units import get_attempts, get_units, put_attempts, put_units
+from stretto.rpc.wire_units import (
+    attempts_of,
+    get_attempts,
+    get_units,
+    put_attempts,
+    put_units,
+    unit_ids,
+)
 
 
 def encode_from_shard(message: FromShard) -> bytes:
@@ -83,10 +90,10 @@ def decode_to_shard(data: bytes) -> ToShard:
 
 
 def _get_settled(wire: Any) -> list[tuple[UnitId, Attempt]]:
-    ids = [UnitId(text) for text in wire.settled]
+    ids = unit_ids(wire.settled)
     numbers = exact(wire.settled_attempt, len(ids), "FromShard.settled_attempt")
     epochs = full(wire.settled_epoch, len(ids), 0, "FromShard.settled_epoch")
-    return list(zip(ids, map(Attempt, epochs, numbers), strict=True))
+    return list(zip(ids, attempts_of(epochs, numbers), strict=True))
 
 
 def _put_handed_back(wire: Any, handed_back: list[HandBack]) -> None:
@@ -96,7 +103,7 @@ def _put_handed_back(wire: Any, handed_back: list[HandBack]) -> None:
 
 
 def _get_handed_back(wire: Any) -> list[HandBack]:
-    ids = [UnitId(text) for text in wire.unit_id]
+    ids = unit_ids(wire.unit_id)
     attempts = get_attempts(wire, len(ids), "HandBackBatch")
     reasons = full(wire.reason, len(ids), "", "HandBackBatch.reason")
     return list(map(HandBack, ids, attempts, reasons))
@@ -112,7 +119,7 @@ def _put_unplaceable(wire: Any, unplaceable: list[Unplaceable]) -> None:
 
 
 def _get_unplaceable(wire: Any) -> list[Unplaceable]:
-    ids = [UnitId(text) for text in wire.unit_id]
+    ids = unit_ids(wire.unit_id)
     count = len(ids)
     epochs = full(wire.binder_epoch, count, 0, "UnplaceableBatch.binder_epoch")
     sequences = full(wire.sequence, count, 0, "UnplaceableBatch.sequence")
