@@ -30,6 +30,8 @@ class Controller:
         """Pod that has not ended → its Job, '' for a plain one."""
         self.numbers = 0
         self.begun: set[str] = set()
+        self.rough = False
+        """Others have resumed Jobs, so that more is promised than there is."""
 
     def tree(self) -> dict[str, QueueRow]:
         rows: dict[str, QueueRow] = {}
@@ -136,6 +138,28 @@ class Controller:
                 self.field.brain.delete(pod, leaving=True)
         self.status(uid)
 
+    def resume(self) -> None:
+        """Somebody resumes a Job that waits."""
+        waiting = [uid for uid, job in self.field.jobs.items() if job.suspended]
+        if waiting:
+            self.rough = True
+            self.field.change(self.rng.choice(waiting), suspended=False)
+
+    def check_owed(self) -> None:
+        """What queues keep for members without a pod is within every limit, and little enough that
+        it is said by what Jobs are promised."""
+        view, admission = self.field.brain.machine.quota.view, self.field.brain.machine.admission
+        sums = dict.fromkeys(self.field.queues, 0)
+        for uid, job in admission.jobs.items():
+            if job.runs:
+                self.add(sums, self.size[uid][2], self.field.amount(uid))
+        for node in view.tree:
+            owed = view.owed(node).get("cpu", 0)
+            assert owed <= sums[node.name]
+            used = view.accounts.of(node).used.get("cpu", 0)
+            most = max(used - owed, node.limit.get("cpu", used))
+            assert used <= most, f"{owed} is kept in {node}, beside {used - owed} of {most}"
+
     def restart(self) -> None:
         """Another dispatcher begins with what the API and the Binder say."""
         pending = {
@@ -167,13 +191,14 @@ class Controller:
             assert shape is not None
             self.add(sums, shape, 1)
         for uid, job in field.jobs.items():
-            if not job.suspended:
+            if not job.suspended and not self.rough:
                 _, _, shape = self.size[uid]
                 mine = sum(self.made[pod] == uid for pod in charged)
                 self.add(sums, shape, max(0, job.count - mine))
         for name, row in field.queues.items():
             most = dict(row.limit).get("cpu")
             assert most is None or sums[name] <= most, f"{name}: {sums[name]} of {most}"
+        self.check_owed()
 
     def add(self, sums: dict[str, int], shape: Shape, count: int) -> None:
         each = shape.queue
@@ -230,3 +255,22 @@ def test_no_limit_is_ever_exceeded_and_every_job_is_admitted_in_the_end(seed: in
         world.check()
     world.finish()
     assert world.begun
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(16))
+def test_jobs_that_others_resume_end_too_and_no_limit_is_exceeded_by_pods(seed: int) -> None:
+    world = Controller(100 + seed)
+    world.field.brain.shard()
+    actions = (
+        world.create_job, world.create_plain, world.carry_out, world.make_pods, world.schedule,
+        world.resume, world.resume, world.suspend, world.restart,
+    )  # fmt: skip
+    for _ in range(STEPS):
+        world.rng.choice(actions)()
+        world.field.writes(world.rng.choice([0.3, 2.0]))
+        if world.field.on and world.rng.random() < 0.3:
+            world.end_pod(world.rng.choice(sorted(world.field.on)))
+        world.check()
+    assert world.rough
+    world.finish()
