@@ -259,7 +259,8 @@ def run(words: Sequence[str]) -> int:
     """Run the command; see stretto.cli.runner for the exit codes."""
     os.environ.setdefault(*NO_THREADS)
     command, args, parser = parsed(words)
-    gc.enable()  # stretto.cli.main kept it from looking at what was being loaded
+    gc.freeze()  # what is loaded stays; to look at it once would cost what stretto.cli.main saved
+    gc.enable()
     try:
         return command(args)
     except FlagError as error:

@@ -34,6 +34,8 @@ from stretto.ledger.server import die_with_parent, prctl
 
 ROLES = ("binder.process", "dispatcher.process", "scheduler_shard.process")
 SETTINGS = ("stretto.config.binder", "stretto.config.dispatcher", "stretto.config.shard")
+LATER = ("encodings.idna", "grpc._utilities")
+"""What each role would load with the first address that it looks up, and the first stream."""
 MESSAGE_MAX = 128 * 1024
 """Bytes of one message, above what a command line of a role can need."""
 PR_SET_NAME = 15
@@ -197,7 +199,7 @@ def main(descriptor: int) -> int:
     name_process("fork-server")
     os.environ.setdefault(*NO_THREADS)
     gc.disable()  # code makes no garbage; looking for it takes 4 % of the loading
-    for module in (*ROLES, *SETTINGS):
+    for module in (*ROLES, *SETTINGS, *LATER):
         importlib.import_module(module)
     gc.freeze()  # else the first collection of each fork would copy every page of it
     control = socket.socket(fileno=descriptor)

@@ -26,6 +26,7 @@ from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port, own_age_s
 from stretto.config.common import ConfigError, check_logs, check_name
 from stretto.config.ledger import LedgerSettings
+from stretto.config.settings_class import settings_class
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.leadership import cancelled
@@ -33,6 +34,7 @@ from stretto.model.errors import OperatorError
 from stretto.telemetry.logs import setup_logging
 
 READY_TIMEOUT_S = 60.0
+BINDER = "binder"
 T = TypeVar("T")
 Excuse = Callable[[], bool]
 
@@ -51,7 +53,7 @@ def shards_for(cpus: int) -> int:
     return 1 if cpus < 4 else 2
 
 
-@dataclasses.dataclass(frozen=True)
+@settings_class(frozen=True, kw_only=True)
 class RunSettings(LedgerSettings):
     """Flags of `stretto run`."""
 
@@ -206,10 +208,10 @@ def roles_of(settings: RunSettings, *, redis_url: str, ports: Ports) -> list[Rol
     ]  # fmt: skip
     return [
         Role(
-            name="binder",
+            name=BINDER,
             arguments=["binder", *control, *binder, *ledger_flags(settings, redis_url)],
             ready_url=f"http://127.0.0.1:{ports.binder_http}/readyz",
-            log=log_of(settings, "binder"),
+            log=log_of(settings, BINDER),
         ),
         Role(
             name="dispatcher",
@@ -295,7 +297,7 @@ async def run_all(
     async with ledger_of(settings, uid=uid) as (url, excuse):
         roles = roles_of(settings, redis_url=url, ports=Ports())
         supervisor = Supervisor(roles, forks=Forks(server))
-        supervisor.roles["binder"].excuse = excuse
+        supervisor.roles[BINDER].excuse = excuse
         try:
             await unless(stop, start(supervisor))
             if settings.log_ready and not stop.is_set():
@@ -325,9 +327,15 @@ async def stopped_or_failed(stop: asyncio.Event, *, supervisor: Supervisor) -> N
 
 
 async def start(supervisor: Supervisor) -> None:
-    """Start all roles and wait until they are ready."""
-    await supervisor.start()
-    await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S)
+    """Start all roles and wait until they are ready.
+
+    The Binder first: whoever dials it before it leads dials again and again, at a millisecond each
+    time, and beside it nothing starts sooner where there are not many CPUs.
+    """
+    others = [name for name in supervisor.roles if name != BINDER]
+    for names in ((BINDER,), others):
+        await supervisor.start(*names)
+        await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S, names=tuple(names))
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

@@ -6,9 +6,10 @@ import dataclasses
 
 from stretto.config.addresses import split_address
 from stretto.config.common import ConfigError, LeaderSettings
+from stretto.config.settings_class import settings_class
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True)
 class DispatcherSettings(LeaderSettings):
     """Flags of the dispatcher. Each says its unit and the reason of its default."""
 

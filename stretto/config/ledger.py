@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from stretto.config.settings_class import settings_class
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
+@settings_class(frozen=True, kw_only=True)
 class LedgerSettings:
     """Where the ledger is, and what proves both sides to each other."""
 
