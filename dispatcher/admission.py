@@ -253,13 +253,15 @@ class Admission:
         self._lapses_at = now
         promises = self._gate.promises
         for uid, job in self.jobs.items():
+            if not job.runs:
+                continue
             owner, came = job.seen.owner, promises.came(job.seen.owner)
             waits = not job.seen.suspended and promises.to_come(owner) > 0
             if not waits or came != job.came:
                 job.came, job.missed_since = came, now
             elif now - job.missed_since >= self._limits.promise_s:
                 promises.lapse(owner)
-            if job.runs and self.says(job) != job.told:
+            if self.says(job) != job.told:
                 self._untold[uid] = job
 
     def take_unchecked(self) -> list[JobRecord]:

@@ -85,7 +85,8 @@ class Look:
         for job in self._admission.take_unchecked():
             shape = job.template.shape
             assert shape is not None, "a Job in a line has a shape"
-            queue = tree.assigned(shape.namespace, shape.queue).queue
+            served = self._gate.view.on
+            queue = tree.assigned(shape.namespace, shape.queue).queue if served else None
             too_much = queue is not None and _beyond(queue, shape, job.seen.count)
             if too_much:
                 self._admission.set_aside(job, too_much)
