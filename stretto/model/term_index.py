@@ -18,6 +18,8 @@ from stretto.model.shape import Requirement
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INT64 = 1 << 63
+_BELOW_ALL = -_INT64 - 1
+"""Bounds are exclusive: the least of all numbers is above this one."""
 _FEW = 24
 """Up to so many bits are set one by one."""
 _REMEMBERED = 256
@@ -40,7 +42,7 @@ class _Clause(NamedTuple):
     inside: frozenset[str] | None
     """Only these values pass; None: all."""
     outside: frozenset[str] = frozenset()
-    above: int = -_INT64
+    above: int = _BELOW_ALL
     below: int = _INT64
     """Values are numbers between, if either is other than this."""
     present: bool = True
@@ -58,7 +60,7 @@ class _Clause(NamedTuple):
     @property
     def counts(self) -> bool:
         """Only numbers pass."""
-        return (self.above, self.below) != (-_INT64, _INT64)
+        return (self.above, self.below) != (_BELOW_ALL, _INT64)
 
 
 _NOTHING: frozenset[str] = frozenset()

@@ -9,7 +9,7 @@ from stretto.model.shape import Requirement
 from stretto.model.term_index import TermIndex, bits_of, int64, planes, weight_of
 
 KEYS = ("a", "b", "c", "d")
-VALUES = ("x", "y", "z", "1", "2", "3", "+3", "9" * 30)
+VALUES = ("x", "y", "z", "1", "2", "3", "+3", "9" * 30, str(-(1 << 63)), str((1 << 63) - 1))
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
