@@ -120,6 +120,8 @@ def test_tests_that_are_newer_than_the_measurement_are_run_last(tmp_path: pathli
     data.add_arcs({"binder/order.py": [(2, 3)]})
     reached = Reached(data, {"old": 0.1}, ("new", "newer"))
     assert reached.rounds(mutant(3)) == [("old",), ("new", "newer")]
+    stale = dataclasses.replace(reached, changed=frozenset({"binder/order.py"}))
+    assert stale.rounds(mutant(3)) == [mutant(3).own_tests, mutant(3).tests], "others lines now"
 
 
 def test_without_a_measurement_the_tests_of_the_folder_are_run() -> None:

@@ -1,9 +1,9 @@
 """Which tests take a line of the code, from the last ``make coverage``; the quick ones first.
 
 A test that does not come by a line cannot notice a fault there, so that of thousands of tests some
-dozens are left, and of these the quickest know nearly always. Without a measurement, or where a
-line was taken by no test's own process, a mutant's folders are run as a whole. Tests that are newer
-than the measurement come last.
+dozens are left, and of these the quickest know nearly always. Without a measurement of the file as
+it is, or where a line was taken by no test's own process, a mutant's folders are run as a whole.
+Tests that are newer than the measurement come last.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pathlib
 
 from coverage import CoverageData
 
-from tests.checks.contexts import TOOK
+from tests.checks.contexts import RUN, digest_of
 from tests.mutants.machine import MachineMutant
 
 DATA = pathlib.Path("out/coverage/data")
@@ -34,11 +34,13 @@ class Reached:
     """Of those that exist."""
     newer: tuple[str, ...] = ()
     """Tests that were not measured: of any of them it is not known which lines it takes."""
+    changed: frozenset[str] = frozenset()
+    """Files that are others than those that were measured."""
     _lines: dict[str, dict[int, list[str]]] = dataclasses.field(default_factory=dict)
 
     def _of_line(self, file: str, line: int) -> list[str]:
         """Of the last measured line up to this one: an expression may be written on several."""
-        if self.data is None:
+        if self.data is None or file in self.changed:
             return []
         if file not in self._lines:
             self._lines[file] = self.data.contexts_by_lineno(file)
@@ -65,12 +67,14 @@ class Reached:
 
 def measured(existing: frozenset[str]) -> Reached:
     """What ``make coverage`` has left, as far as its tests still exist."""
-    if not DATA.is_file() or not TOOK.is_file():
+    if not DATA.is_file() or not RUN.is_file():
         return Reached(None, {})
     data = CoverageData(basename=str(DATA))
     data.read()
-    took = json.loads(TOOK.read_text())
+    run = json.loads(RUN.read_text())
     # Those of tests/checks look at the text of the code, and would see any change at all.
     existing = frozenset(test for test in existing if not test.startswith("tests/checks/"))
-    known = {test: took_s for test, took_s in took.items() if test in existing}
-    return Reached(data, known, tuple(sorted(existing - known.keys())))
+    known = {test: took_s for test, took_s in run["took_s"].items() if test in existing}
+    there = {file for file in run["sources"] if pathlib.Path(file).is_file()}
+    changed = {file for file in there if digest_of(pathlib.Path(file)) != run["sources"][file]}
+    return Reached(data, known, tuple(sorted(existing - known.keys())), frozenset(changed))
