@@ -12,8 +12,9 @@ from scheduler_shard.worker import Shard
 from stretto.model.groups import POD_GROUP, GroupRow, encode_group
 from stretto.model.shape import Shape
 from stretto.model.unit import Attempt, Proposal, Unit, UnitId
+from stretto.quota.rows import QUOTA_API
 from stretto.rpc.messages import ToShard
-from stretto.snapshot.delta import Delta, NodeChange, ObjectRow
+from stretto.snapshot.delta import API_SERVED, Delta, NodeChange, ObjectRow
 from tests.shard.test_worker import answers, free_cpu, proposals, shard_with, verdict
 from tests.shard.worlds import came, node, shape, step, unit
 
@@ -198,3 +199,14 @@ def test_domains_that_cannot_take_it_are_not_tried_one_by_one() -> None:
 
 def nowhere() -> Shape:
     return msgspec.structs.replace(member(), node_selector=(("no", "such"),))
+
+
+def test_a_gang_with_a_member_of_a_queue_that_is_not_there_is_refused_whole() -> None:
+    shard = shard_with(node(1, cpu_milli=8000))
+    odd = msgspec.structs.replace(member(), queue="gone")
+    shard.followed(step(2, objects=[ObjectRow(API_SERVED, QUOTA_API)]), now=0.0)
+    send(shard, gang("g", 1, 2), shapes=[member(), odd])
+    assert proposals(shard) == []
+    (told,) = answers(shard).unplaceable
+    assert told.diagnosis.message == 'queue "gone", which the pod names, does not exist'
+    assert free_cpu(shard, 1) == 8000

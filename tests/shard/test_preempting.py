@@ -142,3 +142,56 @@ def test_nobody_goes_for_a_gang_of_which_one_member_fits_nowhere_even_then() -> 
         "deallocation and deletion of ResourceClaims completed, pod group preemption: minCount"
     )
     assert told.diagnosis.clears
+
+
+def test_a_gang_is_not_hopeless_while_a_claim_of_our_own_is_open() -> None:
+    shard = with_victims(1, 2)
+    send(shard, "a")
+    (claim,) = proposals(shard)
+    send_gang(shard, "g0", "g1")
+    assert answers(shard).unplaceable == []
+    shard.verdicts(verdict(claim, VerdictKind.CONFLICT), now=0.0)
+    shard.decide(now=0.0)
+    (again,) = proposals(shard)
+    assert again.unit.unit_id == "g0", "the room was never taken"
+    assert set(again.victims) == {"v1", "v2"}
+    shard.validate()
+
+
+def test_claims_of_an_epoch_end_with_it() -> None:
+    shard = with_victims(1)
+    send(shard, "a")
+    assert shard.statistics()["claims"] == 1
+    full = [
+        FollowMessage(FollowKind.FULL_BEGIN, Delta(epoch=2, sequence=1)),
+        FollowMessage(
+            FollowKind.FULL_CHUNK, Delta(epoch=2, sequence=1, nodes=[node(1, cpu_milli=2000)])
+        ),
+        FollowMessage(FollowKind.FULL_END, Delta(epoch=2, sequence=1)),
+    ]
+    for message in full:
+        shard.followed(message, now=0.0)
+    assert shard.statistics()["claims"] == 0
+    assert not shard.picture.snapshot.nominations
+    shard.validate()
+
+
+def test_claims_move_to_a_full_state_of_the_same_epoch() -> None:
+    shard = with_victims(1)
+    send(shard, "a")
+    (claim,) = proposals(shard)
+    delta = Delta(epoch=1, sequence=2, shapes=[(1, LOW), (2, HIGH)])
+    delta.nodes = [node(1, cpu_milli=2000)]
+    delta.add_pod(shape_id=1, node_id=1, uid="v1", start_s=1)
+    for kind, content in (
+        (FollowKind.FULL_BEGIN, Delta(epoch=1, sequence=2)),
+        (FollowKind.FULL_CHUNK, delta),
+        (FollowKind.FULL_END, Delta(epoch=1, sequence=2)),
+    ):
+        shard.followed(FollowMessage(kind, content), now=0.0)
+    assert shard.statistics()["claims"] == 1
+    assert shard.picture.snapshot.nominations.on("node-1").keys() == {"a"}
+    shard.verdicts(verdict(claim, VerdictKind.CONFLICT), now=0.0)
+    assert shard.statistics()["claims"] == 0
+    assert not shard.picture.snapshot.nominations
+    shard.validate()
