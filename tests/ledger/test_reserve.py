@@ -56,6 +56,39 @@ async def test_room_of_the_largest_exact_number_is_taken_whole(ledger: Ledger) -
     assert (await ledger.sums())["n1"] == {"cpu": MAX_AMOUNT, "pods": 1}
 
 
+async def test_no_amount_is_taken_for_the_place_of_another_resource(ledger: Ledger) -> None:
+    """The script keeps an account as a row of numbers, and remembers where a resource stood."""
+    await ledger.install(1)
+    amounts = [(cpu, foreign) for cpu in range(1, 13) for foreign in range(1, 4)]
+    names = {pair: f"n{pair[0]}-{pair[1]}" for pair in amounts}
+    await ledger.set_accounts(
+        [node(names[pair], cpu=100, foreign={"cpu": pair[1]}) for pair in amounts]
+    )
+    for pair in amounts:
+        assert await ledger.reserve([unit(f"u{names[pair]}", names[pair], cpu=pair[0])]) == [
+            GRANTED
+        ]
+    sums = await ledger.sums()
+    assert {name: sums[name] for name in names.values()} == {
+        names[pair]: {"cpu": pair[0], "pods": 1} for pair in amounts
+    }
+
+
+async def test_nothing_of_a_resource_that_is_not_there_is_nothing(ledger: Ledger) -> None:
+    await ledger.install(1)
+    await ledger.set_accounts([node("n1", cpu=5)])
+
+    def wanting(name: str, cpu: int) -> LedgerUnit:
+        lines = (("example.com/card", 0), ("cpu", cpu), ("pods", 1))
+        return LedgerUnit(name, Attempt(1, 1), (LedgerMember(name, "n1", 7, lines),))
+
+    assert await ledger.reserve([wanting("u1", 6), wanting("u2", 5), wanting("u3", 1)]) == [
+        ReserveReply(ReserveKind.NO_FIT, "n1", "cpu"), GRANTED,
+        ReserveReply(ReserveKind.NO_FIT, "n1", "cpu"),
+    ]  # fmt: skip
+    assert (await ledger.sums())["n1"] == {"cpu": 5, "pods": 1}
+
+
 VOLUME, QUEUE, ROOT = (account_uid(*n) for n in (("volume", "v"), ("queue", "q"), ("queue", "r")))
 
 

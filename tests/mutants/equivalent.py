@@ -9,5 +9,12 @@ EQUIVALENT: dict[str, str] = {
     "stretto/ledger/ledger.lua adopt: while i <= #record do: <= → <": (
         "what is left out is an account at the end of a record that nothing is charged on"
     ),
+    "stretto/ledger/ledger.lua release: while i <= #record do: <= → <": (
+        "what is left out is an account at the end of a record that nothing is charged on"
+    ),
+    "stretto/ledger/ledger.lua adopt: if applied == 1 and code ~= 5 and code ~= 7 then "
+    "dirty_pods[uid] = true end: and → or": (
+        "a pod that has not changed is written once more as it is"
+    ),
 }
 """By :attr:`MachineMutant.key`."""
