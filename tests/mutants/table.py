@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is bound stays charged", "binder/machine.py",
-        "if self.committer.charges.release(uid) and binding.stage is Stage.BOUND:",
+        "if self.committer.charges.release(uid) and bound:",
         "if self.committer.charges.release(uid) and False:", (CLAIMS,),
     ),
     # ------------------------------------------------------------------------- free before fence
@@ -193,7 +193,7 @@ MUTANTS = (
     ),
     Mutant(
         "the verdict before its step of the log", "binder/committer.py",
-        'then binds: in this order."""\n        self.publish()\n',
+        'then binds: in this order."""\n        self.publish(tell=False)\n',
         'then binds: in this order."""\n', (LOOP,),
     ),
     Mutant(
