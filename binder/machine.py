@@ -362,9 +362,9 @@ class Machine:
 
     def all_accounts(self) -> list[Account]:
         """Every account, for a ledger that is written anew; what has changed so far is in it."""
-        self.accounts()
-        nodes = [self.rooms.account(uid) for uid in self.cluster.nodes]
-        return nodes + list(self.committer.charges.accounts.by_uid.values())
+        others = self.committer.charges.accounts
+        others.changes()  # told with all of them
+        return [*self.rooms.every(), *others.by_uid.values()]
 
     def take_ops(self) -> list[LedgerOp]:
         """Ledger operations since the last call."""

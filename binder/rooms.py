@@ -61,6 +61,12 @@ class Rooms:
         gone, self._gone = self._gone, {}
         return [self.account(uid) for uid in changed if uid in self._cluster.nodes], list(gone)
 
+    def every(self) -> list[Account]:
+        """The accounts of all nodes; what has changed so far is in them."""
+        self._changed.clear()
+        self._gone.clear()
+        return [self.account(uid) for uid in self._cluster.nodes]
+
     def account(self, uid: str) -> Account:
         """What the ledger must know of a node."""
         entry = self._cluster.nodes[uid]

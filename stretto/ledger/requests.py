@@ -257,10 +257,12 @@ def account_rows(changes: Iterable[Account], names: Names) -> list[list[Any]]:
     rows = []
     for account in changes:
         row: list[Any] = [account.uid, int(account.frozen)]
-        for resource in sorted({*account.capacity, *account.foreign})[:MAX_RESOURCES]:
+        capacity, foreign = account.capacity, account.foreign
+        resources = sorted({*capacity, *foreign} if foreign else capacity)
+        for resource in resources[:MAX_RESOURCES]:
             row.append(names.id_of(resource))
-            row.append(clamped(account.capacity.get(resource, 0)))
-            row.append(clamped(account.foreign.get(resource, 0)))
+            row.append(clamped(capacity.get(resource, 0)))
+            row.append(clamped(foreign[resource]) if resource in foreign else 0)
         rows.append(row)
     return rows
 
