@@ -19,6 +19,7 @@ from binder.executor import Executor
 from binder.machine import Machine
 from binder.prebinder import PreBinder
 from binder.publisher import Publisher
+from stretto.aside import put_in_order
 from stretto.model.shape import Shape
 from stretto.model.unit import Verdict
 from stretto.placement.strict import DEFAULT_DIGEST
@@ -206,6 +207,7 @@ class BinderServer:
         self, parts: Parts, stream: ShardStream, requests: AsyncIterator[ProposalBatch], peer: str
     ) -> None:
         async for batch in requests:
+            await put_in_order(shape for _, shape in batch.shapes)
             self._take(parts, stream, batch, peer)
             await parts.commits.room()
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from binder.bindings import Binding
+from binder.bulky_reads import BulkyReads
 from binder.kinds import KINDS
 from binder.machine import Machine
 from binder.object_watches import ObjectWatch
@@ -69,6 +70,7 @@ class Watches:
         self.resolve = resolve
         """Called with reservations whose node has left."""
         self._maker = ShapeMaker()
+        self._bulky = BulkyReads(machine, self._maker)
         self._label_sets: dict[Labels, Labels] = {}
         """Equal label sets share memory."""
         self.bound_names: dict[str, tuple[str, str]] | None = {}
@@ -143,7 +145,9 @@ class Watches:
         await self.begin.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow(self._nodes, self._node))
-            group.create_task(self._follow(self._pods, self._pod, self._broken_pod))
+            group.create_task(
+                self._follow(self._pods, self._pod, self._broken_pod, before=self._bulky.read)
+            )
             group.create_task(self._follow(self._namespaces, self._namespace))
             group.create_task(self._follow(self._nominated, self._nominee))
             group.create_task(self._follow(self._budgets, self._budget))
@@ -160,9 +164,13 @@ class Watches:
         reflector: Reflector,  # type: ignore[type-arg]
         take: Callable[[Event], None],  # type: ignore[type-arg]
         unreadable: Callable[[Event], None] | None = None,  # type: ignore[type-arg]
+        *,
+        before: Callable[[list[Event]], Awaitable[None]] | None = None,  # type: ignore[type-arg]
     ) -> None:
         first = True
         async for batch in reflector.run():
+            if before is not None:
+                await before(batch)
             for event in batch:
                 if event.kind is EventKind.SYNCED:
                     self.pods_listed += reflector is self._pods
@@ -206,8 +214,7 @@ class Watches:
         shape: Shape | None = None
         if self._machine.needs_shape(uid, node_name):
             try:
-                keys = self._machine.cluster.label_keys
-                shape = self._maker.shape_of(pod, label_keys=keys, placed=True)
+                shape = self._bulky.shape_of(event, pod)
             except OperatorError as error:
                 logger.warning("pod %s/%s: %s", event.namespace, event.name, error)
                 self._machine.pod_unreadable(uid, node_name=node_name)

@@ -11,6 +11,7 @@ import random
 
 from dispatcher.cluster_events import EventSource, decoded
 from dispatcher.core import Core
+from stretto.aside import put_in_order
 from stretto.model.unit import Version
 from stretto.placement.events import ANYTHING
 from stretto.rpc.channels import Dialer
@@ -51,6 +52,8 @@ class FollowClient:
                 machine.binder_connected(up=True, now=self._core.now())
                 self.take(greeting)
                 async for message in stream:
+                    shapes = (shape for _, shape in message.delta.shapes)
+                    await put_in_order(shapes, to_decide=False)
                     self.take(message)
                 log.info("the binder at %s has ended the log", stream.peer)
             except WireError as error:

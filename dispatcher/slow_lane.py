@@ -88,25 +88,43 @@ class Unread(Generic[T]):
     def __init__(self, limits: SlowLimits) -> None:
         self._share = Share(limits)
         self._waiting: OrderedDict[str, T] = OrderedDict()
+        self._reading: str | None = None
+        """What is read now, unless something newer was heard of it."""
+        self.reading = False
+        """One is read now."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + self.reading
 
     def put(self, uid: str, thing: T) -> None:
         """To be read; in the place of an older version."""
+        self._forget(uid)
         self._waiting[uid] = thing
 
     def drop(self, uid: str) -> None:
         """Not to be read."""
+        self._forget(uid)
         self._waiting.pop(uid, None)
+
+    def _forget(self, uid: str) -> None:
+        if self._reading == uid:
+            self._reading = None
 
     def wait_s(self, now: float) -> float:
         """How long until the next may be read."""
         return max(0.0, self._share.until - now)
 
-    def pop(self) -> T:
-        """The one whose turn it is; there must be one."""
-        return self._waiting.popitem(last=False)[1]
+    def pop(self) -> tuple[str, T]:
+        """The one whose turn it is, with its uid; there must be one."""
+        self.reading = True
+        self._reading, thing = self._waiting.popitem(last=False)
+        return self._reading, thing
+
+    def done(self, uid: str) -> bool:
+        """It has been read; whether that still counts."""
+        counts = self._reading == uid
+        self._reading, self.reading = None, False
+        return counts
 
     def took(self, seconds: float, *, now: float) -> None:
         """Reading it took so long."""

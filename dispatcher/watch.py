@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from dispatcher.core import Core
 from dispatcher.pods import Condition, PodSeen
 from dispatcher.slow_lane import Unread
+from stretto.aside import aside
 from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
@@ -95,6 +97,8 @@ class PodWatch:
     ) -> None:
         self._core = core
         self._sight = Sight(extenders)
+        self._slow_sight = Sight(extenders)
+        """Of bulky pods: used by another thread."""
         self._synced = False
         self.unread: Unread[tuple[Pod, int]] = Unread(core.machine.limits.slow)
         """Bulky pods, with their version, that the machine has not heard of."""
@@ -139,7 +143,8 @@ class PodWatch:
                 machine.pod_seen(_unreadable(event), now)
 
     async def read_slowly(self) -> None:
-        """Read bulky pods one at a time, in their share of the time, until cancelled."""
+        """Read bulky pods one at a time, beside the loop and in their share of the time, until
+        cancelled."""
         core = self._core
         while True:
             await self._bulky_there.wait()
@@ -149,13 +154,23 @@ class PodWatch:
                 await asyncio.sleep(rest)
             else:
                 began = core.now()
-                pod, version = self.unread.pop()
+                uid, (pod, version) = self.unread.pop()
                 keys = core.machine.shapes.label_keys
-                seen = self._sight.of(pod, version=version, label_keys=keys)
+                sight = self._slow_sight
+                seen = await aside(partial(_whole, sight, pod, version=version, label_keys=keys))
                 now = core.now()
                 self.unread.took(now - began, now=now)
-                core.machine.pod_seen(seen, now)
-                core.changed()
+                if self.unread.done(uid):
+                    core.machine.pod_seen(seen, now)
+                    core.changed()
+
+
+def _whole(sight: Sight, pod: Pod, *, version: int, label_keys: tuple[str, ...]) -> PodSeen:
+    """Read a pod, and make what its shape will be asked for first; in any thread."""
+    seen = sight.of(pod, version=version, label_keys=label_keys)
+    if seen.shape is not None:
+        seen.shape.digest, seen.shape.reads  # noqa: B018
+    return seen
 
 
 def _unreadable(event: Event[Pod]) -> PodSeen:

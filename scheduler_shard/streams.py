@@ -18,6 +18,7 @@ from scheduler_shard.extending import Extending
 from scheduler_shard.picture import Step
 from scheduler_shard.proposed import MESSAGE_UNITS
 from scheduler_shard.worker import Shard
+from stretto.aside import put_in_order
 from stretto.rpc.channels import Backoff, Dialer, Stream
 from stretto.rpc.errors import PeerGone, RpcError
 from stretto.rpc.messages import (
@@ -129,9 +130,15 @@ class ShardStreams:
         while True:
             stream, greeting = await self._binder.connect(FOLLOW, self._follow_request)
             self._connected["Follow"] = True
-            await self._converse(stream, greeting, self._followed, sender=None)
+            await self._converse(
+                stream, greeting, self._followed, sender=None, before=self._shapes_in_order
+            )
             self._connected["Follow"] = False
             await pause.after_stream()
+
+    async def _shapes_in_order(self, message: FollowMessage) -> None:
+        """What placed pods with very many terms ask of others is put in order beside the loop."""
+        await put_in_order((shape for _, shape in message.delta.shapes), to_decide=False)
 
     def _follow_request(self) -> FollowRequest:
         picture = self.shard.picture
@@ -186,10 +193,17 @@ class ShardStreams:
             self.shard.work_opened()
             self._connected["Work"] = True
             self._answers.set()
-            await self._converse(stream, greeting, self._units, sender=self._send_answers)
+            await self._converse(
+                stream, greeting, self._units, sender=self._send_answers, before=self._prepared
+            )
             self._connected["Work"] = False
             self.shard.work_lost()
             await pause.after_stream()
+
+    async def _prepared(self, message: ToShard) -> None:
+        """Shapes of very many terms are put in order beside the loop: units that come after them
+        on this stream wait for that, others' are decided meanwhile."""
+        await put_in_order(shape for _, shape in message.shapes)
 
     def _units(self, message: ToShard) -> None:
         self.shard.work(message)
@@ -211,12 +225,16 @@ class ShardStreams:
         take: Callable[[In], None],
         *,
         sender: Callable[[Stream[Out, In]], Awaitable[None]] | None,
+        before: Callable[[In], Awaitable[None]] | None = None,
     ) -> None:
-        """Read until the stream ends, with the sender beside it."""
+        """Read until the stream ends, with the sender beside it. ``before``: what is done with each
+        message first."""
         sending = asyncio.ensure_future(sender(stream)) if sender is not None else None
         try:
             take(greeting)
             async for message in stream:
+                if before is not None:
+                    await before(message)
                 take(message)
             logger.info("the stream to %s was ended by its peer", stream.peer)
         except RpcError as error:

@@ -58,12 +58,12 @@ def bulk_of(shape: Shape) -> str:
         ("host ports", len(shape.host_ports), OTHERS),
         ("volumes", len(shape.claims) + len(shape.disks), OTHERS),
         ("claims to devices", len(shape.device_claims), OTHERS),
-        ("values in terms", sum(map(_size, _requirements(shape))) if terms else 0, VALUES),
     )
     for what, count, limit in counts:
         if count > limit:
             return f"{count} {what} (more than {limit})"
-    return ""
+    values = sum(map(_size, _requirements(shape))) if terms else 0
+    return f"{values} values in terms (more than {VALUES})" if values > VALUES else ""
 
 
 def _size(requirements: Iterable[Requirement]) -> int:

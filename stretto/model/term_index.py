@@ -85,17 +85,17 @@ def _clause(requirement: Requirement) -> _Clause:
     return _Clause(absent=False, inside=None, below=bound)
 
 
-def _both(one: _Clause, other: _Clause) -> _Clause:
-    inside = one.inside if other.inside is None else other.inside
-    if one.inside is not None and other.inside is not None:
-        inside = one.inside & other.inside
+def _merged(requirements: Sequence[Requirement]) -> _Clause:
+    """What several requirements on one key ask together; there may be ten thousand."""
+    clauses = [_clause(requirement) for requirement in requirements]
+    lists = [each.inside for each in clauses if each.inside is not None]
     return _Clause(
-        absent=one.absent and other.absent,
-        inside=inside,
-        outside=one.outside | other.outside,
-        above=max(one.above, other.above),
-        below=min(one.below, other.below),
-        present=one.present and other.present,
+        absent=all(each.absent for each in clauses),
+        inside=frozenset.intersection(*lists) if lists else None,
+        outside=_NOTHING.union(*(each.outside for each in clauses)),
+        above=max(each.above for each in clauses),
+        below=min(each.below for each in clauses),
+        present=all(each.present for each in clauses),
     )
 
 
@@ -145,6 +145,9 @@ class _Key:
             self.absent.append(bit)
             self.others.append(bit)
             named = self.outside
+        elif operator == "Exists":
+            self.others.append(bit)
+            return True
         else:
             self._add(bit, clause := _clause(requirement))
             return not clause.absent
@@ -189,8 +192,9 @@ class TermIndex:
         holds."""
         self._free: int | None = None
         """The terms that hold without any label; None: not asked yet."""
-        self._at_key: dict[str, tuple[int, tuple[str, ...]]] = {}
-        """Terms by the rarest key that they need, with the others that some of them need."""
+        self._at_key: dict[str, tuple[list[int], int, tuple[str, ...]]] = {}
+        """Terms by the rarest key that they need, as one number too, with the other keys that some
+        of them need. The number is 0 if these are more than the terms."""
 
     @property
     def keys(self) -> Iterable[str]:
@@ -225,11 +229,10 @@ class TermIndex:
 
     def _add_merged(self, bit: int, requirements: Sequence[Requirement]) -> list[str]:
         """A term that asks for a key more than once."""
-        clauses: dict[str, _Clause] = {}
+        by_key: dict[str, list[Requirement]] = {}
         for requirement in requirements:
-            known = clauses.get(requirement.key)
-            found = _clause(requirement)
-            clauses[requirement.key] = found if known is None else _both(known, found)
+            by_key.setdefault(requirement.key, []).append(requirement)
+        clauses = {key: _merged(some) for key, some in by_key.items()}
         for key, clause in clauses.items():
             self._at(key).add(bit, clause)
         return [key for key, clause in clauses.items() if not clause.absent]
@@ -237,9 +240,10 @@ class TermIndex:
     def _settle(self) -> int:
         """Sort the terms by what they need; they are all there.
 
-        A term is looked at only if the rarest key that it needs is among the labels. Of n
-        requirements, if a terms share that key, others that they need are asked for as often, so
-        there are at most n/a of them, and no more than a: a few even for the worst of pods.
+        A term is looked at only if the rarest key that it needs is among the labels. If a terms of
+        n requirements wait at that key, others that they need are asked for as often, so there are
+        at most n/a of them; then either these keys are looked at or the terms, whichever are fewer:
+        some hundred for the worst of pods.
         """
         at_key: dict[str, list[int]] = {}
         others: dict[str, dict[str, None]] = {}
@@ -251,8 +255,9 @@ class TermIndex:
             elif keys:
                 at_key.setdefault(keys[0], []).append(bit)
         for key, bits in at_key.items():
-            more = tuple(each for each in others.get(key, ()) if each != key)
-            self._at_key[key] = self.mask(bits), more
+            more = [each for each in others.get(key, ()) if each != key]
+            one_by_one = len(more) > len(bits)
+            self._at_key[key] = bits, 0 if one_by_one else self.mask(bits), tuple(more)
         self._free = self.all & ~self.mask(list(self._needs))
         return self._free
 
@@ -272,15 +277,27 @@ class TermIndex:
         found = self._settle() if self._free is None else self._free
         for key in labels:
             if key in self._at_key:
-                terms, more = self._at_key[key]
-                for other in more:
-                    if other not in labels:
-                        terms &= self._allowing(other, None)
-                found |= terms
+                found |= self._waiting(key, labels)
         for key, value in labels.items():
             if found and key in self._keys:
                 found &= self._allowing(key, value)
         return found
+
+    def _waiting(self, key: str, labels: Mapping[str, str]) -> int:
+        """The terms that wait at a key which is there, if all other keys that they need are too."""
+        bits, terms, more = self._at_key[key]
+        if not terms:
+            needs = self._needs
+            return self.mask([bit for bit in bits if all(each in labels for each in needs[bit])])
+        for other in more:
+            if other not in labels:
+                terms &= self._allowing(other, None)
+        return terms
+
+    def settle(self) -> None:
+        """No more terms come: what can be done before the first question is done."""
+        if self._free is None:
+            self._settle()
 
     def by_row(
         self, columns: Iterable[tuple[str, Sequence[str], Sequence[int]]], *, rows: int

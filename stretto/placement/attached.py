@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -53,6 +54,7 @@ def _of_class(claim: ClaimRow, book: VolumeBook) -> Attachable | None:
     return Attachable(provisioner, handle)
 
 
+@functools.lru_cache(maxsize=32_768)
 def attachable_disk(disk: Disk) -> Attachable | None:
     """What an inline disk counts as."""
     found = migrated_disk(disk)

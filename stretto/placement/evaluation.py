@@ -250,17 +250,16 @@ def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
         compiled, snapshot, without=_left_out(claimed, snapshot), nominated=nominated
     ):
         any_of = np.zeros(len(alive), dtype=np.bool_)
-        for rejection in rejections:
-            rows = rejection.rows & alive
-            count = int(np.count_nonzero(rows))
+        for rejection, rows, count in _among(rejections, alive):
             if not count:
                 continue
             if rejection.error:
                 return Diagnosis(rejection.reason, (plugin,), nodes, error=True)
             any_of |= rows
             found[plugin, rejection.reason] += count
-            unresolvable[plugin, rejection.reason] += int(
-                np.count_nonzero(rows & rejection.unresolvable)
+            hard = rejection.unresolvable
+            unresolvable[plugin, rejection.reason] += (
+                count * hard if isinstance(hard, bool) else int(np.count_nonzero(rows & hard))
             )
         by_plugin[plugin] += int(np.count_nonzero(any_of))
     named = {plugin for plugin, _ in found if plugin}
@@ -275,6 +274,18 @@ def diagnose(compiled: CompiledShape, snapshot: Snapshot) -> Diagnosis:
         ),
         plugin_nodes=tuple(sorted((+by_plugin).items())),
     )
+
+
+def _among(rejections: list[Rejection], alive: Bools) -> Iterator[tuple[Rejection, Bools, int]]:
+    """Each rejection with its rows that were still in, and their number; ten thousand may be about
+    the same rows."""
+    last: Bools | None = None
+    rows, count = alive, 0
+    for rejection in rejections:
+        if rejection.rows is not last:
+            last, rows = rejection.rows, rejection.rows & alive
+            count = int(np.count_nonzero(rows))
+        yield rejection, rows, count
 
 
 def _prefiltered(rejected: Status, compiled: CompiledShape, *, nodes: int) -> Diagnosis:

@@ -9,23 +9,27 @@ there.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from stretto.model.shape import NAME_FIELD as NAME_FIELD
-from stretto.model.shape import NodeTerm, Requirement
+from stretto.model.shape import NodeTerm, PreferredNodeTerm, Requirement, Shape
 from stretto.model.term_index import int64
 from stretto.placement.framework import Bools, View
-from stretto.placement.node_term_table import TermTable
+from stretto.placement.node_term_table import NodeTerms, TermTable
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.labels import LabelColumn
 
 _LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_LABEL_VALUES = re.compile(r"(?:(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?\n)*+")
+"""The same of many, each ended by a newline."""
 
 MANY = 16
 """Up to so many terms are quicker one by one, each in a few vector passes."""
-_LAST = ("node terms",)
+VALUES = 1000
+"""The same of values in all of them."""
 _NO_TABLE: Bools = np.zeros(0, dtype=np.bool_)
 
 
@@ -52,12 +56,16 @@ class LabelRequirement:
             assert bound is not None
             table = are_numbers & (numbers > bound if operator == "Gt" else numbers < bound)
         else:
-            for value in self._values:
-                known = column.id_of(value)
-                if known > 0:
-                    table[known] = not others
+            for known in self._named(column):
+                table[known] = not others
         table[0] = self._absent
         return table
+
+    def _named(self, column: LabelColumn) -> list[int]:
+        """The ids of its values that nodes carry; there may be many more of either."""
+        if len(self._values) > len(column.values):
+            return [id_ for id_, value in enumerate(column.values) if id_ and value in self._values]
+        return [id_ for value in self._values if (id_ := column.id_of(value)) > 0]
 
     def _refreshed(self) -> LabelColumn:
         column = self._snapshot.label_column(self._requirement.key)
@@ -150,34 +158,95 @@ def compile_term(term: NodeTerm, snapshot: Snapshot) -> Term | None:
     )
 
 
+def are_many(terms: Sequence[NodeTerm]) -> bool:
+    """Whether terms are looked up together: they are many, or ask for much."""
+    if len(terms) > MANY:
+        return True
+    asked = [each for term in terms for each in term.expressions]
+    return len(asked) > 4 * MANY or sum([len(each.values) for each in asked]) > VALUES
+
+
 def compile_terms(terms: Sequence[NodeTerm], snapshot: Snapshot) -> list[Term | TermTable]:
     """Terms ready to be ORed, without those that match nothing; very many become one."""
-    if len(terms) <= MANY:
+    if not are_many(terms):
         return [each for term in terms if (each := compile_term(term, snapshot)) is not None]
-    kept = snapshot.derived.get(_LAST)
-    if isinstance(kept, tuple) and kept[0] is terms:
-        return [kept[1]]  # filters of several plugins ask for those of one pod
-    table = TermTable(snapshot)
-    for term in terms:
-        if _means_something(term):
-            table.add(term.expressions, term.fields)
-    snapshot.derived[_LAST] = (terms, table)
-    return [table]
+    return [TermTable(_together(terms), snapshot)]
+
+
+def all_of(selector: tuple[tuple[str, str], ...], snapshot: Snapshot) -> TermTable:
+    """Very many labels, all of which a node must have."""
+    return TermTable(_selecting(selector), snapshot)
 
 
 def compile_weighed(
-    weighed: Sequence[tuple[int, NodeTerm]], snapshot: Snapshot
+    weighed: Sequence[PreferredNodeTerm], snapshot: Snapshot
 ) -> tuple[list[tuple[int, Term]], list[TermTable]]:
     """Weighed terms ready to be added up, without those that match nothing; very many become
     one."""
-    if len(weighed) <= MANY:
-        compiled = ((weight, compile_term(term, snapshot)) for weight, term in weighed)
-        return [(weight, term) for weight, term in compiled if term is not None], []
-    table = TermTable(snapshot)
-    for weight, term in weighed:
-        if _means_something(term):
-            table.add(term.expressions, term.fields, weight=weight)
-    return [], [table]
+    if not are_many([item.term for item in weighed]):
+        compiled = ((item.weight, compile_term(item.term, snapshot)) for item in weighed)
+        return [(weight, term) for weight, term in compiled if term is not None and weight], []
+    return [], [TermTable(_weighed(weighed), snapshot)]
+
+
+def prepare_node_terms(shape: Shape) -> None:
+    """Make what deciding on a shape with very many terms needs beforehand; also beside a loop."""
+    required = shape.required_node_terms or ()
+    if are_many(required):
+        _together(required)
+    if are_many([item.term for item in shape.preferred_node_terms]):
+        _weighed(shape.preferred_node_terms)
+    if len(shape.node_selector) > MANY:
+        _selecting(shape.node_selector)
+
+
+_KEPT = 8
+_making = threading.Lock()
+_made: dict[int, tuple[object, NodeTerms]] = {}
+"""What was made lately, by what of: filters of several plugins ask for the terms of one pod."""
+
+
+def _remembered(source: object, make: Callable[[], NodeTerms]) -> NodeTerms:
+    kept = _made.get(id(source))
+    if kept is None or kept[0] is not source:
+        kept = source, make()
+        kept[1].settle()
+        with _making:  # another thread may prepare terms
+            while len(_made) >= _KEPT:
+                del _made[next(iter(_made))]
+            _made[id(source)] = kept
+    return kept[1]
+
+
+def _together(terms: Sequence[NodeTerm]) -> NodeTerms:
+    def make() -> NodeTerms:
+        found = NodeTerms()
+        for term in terms:
+            if _means_something(term):
+                found.add(term.expressions, term.fields)
+        return found
+
+    return _remembered(terms, make)
+
+
+def _weighed(weighed: Sequence[PreferredNodeTerm]) -> NodeTerms:
+    def make() -> NodeTerms:
+        found = NodeTerms()
+        for item in weighed:
+            if item.weight and _means_something(item.term):
+                found.add(item.term.expressions, item.term.fields, weight=item.weight)
+        return found
+
+    return _remembered(weighed, make)
+
+
+def _selecting(selector: tuple[tuple[str, str], ...]) -> NodeTerms:
+    def make() -> NodeTerms:
+        found = NodeTerms()
+        found.add([Requirement(key, "In", (value,)) for key, value in selector])
+        return found
+
+    return _remembered(selector, make)
 
 
 def _means_something(term: NodeTerm) -> bool:
@@ -193,9 +262,14 @@ def _means_something(term: NodeTerm) -> bool:
 
 def _parses(requirement: Requirement) -> bool:
     values = requirement.values
-    for value in values:
-        if len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
+    if len(values) > MANY:
+        whole = "\n".join(values) + "\n"
+        if whole.count("\n") != len(values) or not _LABEL_VALUES.fullmatch(whole):
             return False
+    else:
+        for value in values:
+            if len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
+                return False
     match requirement.operator:
         case "In" | "NotIn":
             return len(values) > 0

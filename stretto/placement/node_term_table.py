@@ -7,38 +7,60 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stretto.model.shape import NAME_FIELD, Requirement
-from stretto.model.term_index import TermIndex, planes, weight_of
+from stretto.model.term_index import TermIndex, bits_of, planes, weight_of
 from stretto.placement.framework import Bools, Int64s, View
 from stretto.snapshot.columns import Snapshot
 
 _NAME = "\0name"
 """The key that a node's name goes by; no label has it."""
-AllOf = tuple[Sequence[Requirement], Sequence[Requirement]]
-"""Requirements on labels, and on fields."""
 
 
-class TermTable:
-    """Terms that can be parsed, each of one requirement or more."""
+class NodeTerms:
+    """Terms that can be parsed, each of one requirement or more; the same for each snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._index = TermIndex()
-        self._weights: list[tuple[int, int]] = []
+    def __init__(self) -> None:
+        self.index = TermIndex()
+        self._weights: list[int] = []
         self._planes: list[tuple[int, int]] = []
 
-    def add(self, expressions: Sequence[Requirement], fields: Sequence[Requirement],
-            *, weight: int = 1) -> None:  # fmt: skip
+    def add(
+        self,
+        expressions: Sequence[Requirement],
+        fields: Sequence[Requirement] = (),
+        *,
+        weight: int = 1,
+    ) -> None:
         """One more term, before the first use."""
-        self._weights.append((self._index.size, weight))
+        self._weights.append(weight)
         if not fields:
-            self._index.add(expressions)
+            self.index.add(expressions)
             return
         # A field that there is not has no value: it is never in a list, and always not in it.
         if any(each.key != NAME_FIELD and each.operator == "In" for each in fields):
-            self._index.add(None)
+            self.index.add(None)
             return
         named = [Requirement(_NAME, f.operator, f.values) for f in fields if f.key == NAME_FIELD]
-        self._index.add((*expressions, *named))
+        self.index.add((*expressions, *named))
+
+    def worth(self, terms: int) -> int:
+        """The sum of the weights of some of them."""
+        if terms.bit_count() <= len(self._planes):
+            return sum([self._weights[bit] for bit in bits_of(terms)])
+        return weight_of(terms, self._planes)
+
+    def settle(self) -> None:
+        """Do what can be done before the first question."""
+        self.index.settle()
+        self._planes = planes(enumerate(self._weights), self.index)
+
+
+class TermTable:
+    """Terms on the nodes of a snapshot."""
+
+    def __init__(self, terms: NodeTerms, snapshot: Snapshot) -> None:
+        self._terms = terms
+        self._index = terms.index
+        self._snapshot = snapshot
 
     def passes(self, view: View) -> Bools:
         """bool[view.size]: one or more terms hold."""
@@ -52,18 +74,12 @@ class TermTable:
     def raw(self, view: View) -> Int64s:
         """int64[view.size]: the weights of those that hold."""
         found = self._holding(view)
-        parts = self._parts()
-        worth = {terms: weight_of(terms, parts) for terms in set(found)}
+        worth = {terms: self._terms.worth(terms) for terms in set(found)}
         return np.array([worth[terms] for terms in found], dtype=np.int64)
 
     def raw_row(self, row: int) -> int:
         """The same for one row."""
-        return weight_of(self._holding_on(row), self._parts())
-
-    def _parts(self) -> list[tuple[int, int]]:
-        if not self._planes:
-            self._planes = planes(self._weights, self._index)
-        return self._planes
+        return self._terms.worth(self._holding_on(row))
 
     def _holding(self, view: View) -> list[int]:
         return self._index.by_row(self._columns(view), rows=view.size)

@@ -13,7 +13,7 @@ _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=32_768)
 def is_extended(name: str) -> bool:
     """A fully qualified name outside kubernetes.io."""
     prefix, slash, rest = name.partition("/")
@@ -29,7 +29,7 @@ def is_extended(name: str) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=32_768)
 def is_scalar(name: str) -> bool:
     """Counted beside cpu, memory, ephemeral storage and pods."""
     return (

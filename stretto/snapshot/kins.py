@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from stretto.model.shape import Shape
-from stretto.snapshot.term_set import Term, TermSet, are_many, terms_digest, terms_in, terms_of
+from stretto.snapshot.term_set import (
+    Term,
+    TermSet,
+    are_many,
+    many_of,
+    much_in,
+    term_set,
+    terms_of,
+)
 
 if TYPE_CHECKING:
     from stretto.snapshot.tallies import Tally
@@ -67,7 +75,7 @@ class Kin:
     def many(self) -> TermSet:
         """The terms of a crowded kin."""
         assert isinstance(self.identity.terms, bytes), "few terms are asked one by one"
-        return TermSet(self.terms, self.identity.terms)
+        return term_set(self.terms, self.identity.terms)
 
     @property
     def terminating(self) -> bool:
@@ -123,8 +131,11 @@ class KinTable:
         last = self._last
         if last is not None and last[0] is shape:
             return last[1]
-        terms = terms_of(shape)
-        known = terms_digest(terms) if are_many(len(terms)) else terms
+        known: tuple[Term, ...] | bytes
+        if are_many(much_in(shape)):
+            terms, known = many_of(shape)
+        else:
+            terms = known = terms_of(shape)
         identity = _Identity(shape.namespace, shape.labels, shape.terminating, known)
         found = self._kins.get(identity)
         if found is None:
@@ -135,7 +146,7 @@ class KinTable:
 
     def crowded_of(self, shape: Shape) -> Kin | None:
         """The same if it is crowded, else None."""
-        return self.of(shape) if are_many(terms_in(shape)) else None
+        return self.of(shape) if are_many(much_in(shape)) else None
 
     def enrolled(self, namespaces: Iterable[str] | None) -> Iterator[Kin]:
         """Kins of some namespaces, or of all, that may have pods."""

@@ -7,6 +7,7 @@ See :mod:`stretto.model.term_index`; a number below stands for terms.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable, Mapping, Sequence, Set
 from enum import IntEnum
 from typing import NamedTuple
@@ -41,19 +42,31 @@ class Term(NamedTuple):
     term: PodTerm
 
 
-def terms_in(shape: Shape) -> int:
-    """How many pod affinity terms a shape has."""
-    return (
+def much_in(shape: Shape) -> int:
+    """How many pod affinity terms a shape has, those that ask for much counted several times."""
+    found = (
         len(shape.anti_affinity)
         + len(shape.affinity)
         + len(shape.preferred_affinity)
         + len(shape.preferred_anti_affinity)
     )
+    if not found or are_many(found):
+        return found
+    return found + sum(_much(term.term) for term in terms_of(shape))
+
+
+def _much(term: PodTerm) -> int:
+    return (len(term.selector or ()) + len(term.namespace_selector or ())) // FEW
 
 
 def terms_of(shape: Shape) -> tuple[Term, ...]:
     """Every pod affinity term of a shape."""
-    if not terms_in(shape):
+    if not (
+        shape.anti_affinity
+        or shape.affinity
+        or shape.preferred_affinity
+        or shape.preferred_anti_affinity
+    ):
         return ()
     return (
         *(Term(Flavour.ANTI, 0, term) for term in shape.anti_affinity),
@@ -76,7 +89,7 @@ def term_weight(term: Term, *, hard_weight: int) -> int:
 
 
 def are_many(count: int) -> bool:
-    """Whether so many terms are asked all at once."""
+    """Whether so many terms are asked all at once; see :func:`much_in`."""
     return count > FEW
 
 
@@ -86,6 +99,49 @@ _encoder = msgspec.msgpack.Encoder()
 def terms_digest(terms: tuple[Term, ...]) -> bytes:
     """16 bytes that stand for terms: hashing them one by one costs a microsecond each."""
     return hashlib.blake2b(_encoder.encode(terms), digest_size=16).digest()
+
+
+_KEPT = 4
+_making = threading.Lock()
+_known: dict[bytes, TermSet] = {}
+"""What was made lately, by digest: pods of several kinds have the same terms, and what is made of
+them is the same for each snapshot. Made beside the loop, if it is to be."""
+
+
+def term_set(terms: tuple[Term, ...], digest: bytes) -> TermSet:
+    """The terms that have a digest."""
+    found = _known.get(digest)
+    if found is None:
+        found = TermSet(terms, digest)
+        found.settle()
+        with _making:  # another thread may prepare terms
+            while len(_known) >= _KEPT:
+                del _known[next(iter(_known))]
+            _known[digest] = found
+    return found
+
+
+_digested: dict[int, tuple[Shape, tuple[Term, ...], bytes]] = {}
+"""Lately, by shape."""
+
+
+def many_of(shape: Shape) -> tuple[tuple[Term, ...], bytes]:
+    """The very many terms of a shape, and their digest."""
+    kept = _digested.get(id(shape))
+    if kept is None or kept[0] is not shape:
+        terms = terms_of(shape)
+        kept = shape, terms, terms_digest(terms)
+        with _making:
+            while len(_digested) >= _KEPT:
+                del _digested[next(iter(_digested))]
+            _digested[id(shape)] = kept
+    return kept[1:]
+
+
+def prepare_terms(shape: Shape) -> None:
+    """Make what deciding on a shape with very many terms needs beforehand; in any thread."""
+    if are_many(much_in(shape)):
+        term_set(*many_of(shape))
 
 
 class TermSet:
@@ -122,6 +178,11 @@ class TermSet:
         """The namespaces of the pods that they can be about; None: any."""
         if self.selects or everywhere:
             self.names = None
+
+    def settle(self) -> None:
+        """Do what can be done before the first question."""
+        self._about.settle()
+        self._selecting.settle()
 
     def about(self, labels: Mapping[str, str]) -> int:
         """The terms that are about pods with some labels, their namespaces apart."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 from typing import cast
 
 import pytest
 
 from dispatcher.core import Core
 from dispatcher.machine import Machine
-from dispatcher.pods import Place
+from dispatcher.pods import Place, PodSeen
 from dispatcher.shapes import ShapeRecord
 from dispatcher.slow_lane import SlowLimits, Unread
 from dispatcher.wakeups import Wakeups
@@ -21,7 +22,7 @@ from stretto.kube.reflections import Event, EventKind
 from stretto.model.bulk import CONTAINERS, TERMS, bulk_of
 from stretto.model.objects import Pod, decode_pod
 from stretto.model.shape import NodeTerm, PodTerm, Requirement, Shape, SpreadConstraint
-from stretto.model.unit import Version
+from stretto.model.unit import PodUid, Version
 from stretto.placement.events import ASSIGNED_POD, NODE, Action, ClusterEvent
 from stretto.snapshot.delta import NodeRow
 from tests.dispatcher.brain import Brain, shape
@@ -204,11 +205,17 @@ def test_reading_takes_a_share_of_the_time() -> None:
     unread.drop("u1")
     unread.drop("unknown")
     assert (unread.wait_s(5.0), len(unread)) == (0.0, 2)
-    assert unread.pop() == 10
+    assert unread.pop() == ("u0", 10)
+    assert unread.done("u0")
     unread.took(0.05, now=5.05)
     assert unread.wait_s(5.05) == pytest.approx(0.45)
     assert unread.wait_s(5.6) == 0.0
-    assert unread.pop() == 2
+    assert unread.pop() == ("u2", 2)
+    unread.put("u2", 3)  # while it is read
+    assert not unread.done("u2")
+    assert unread.pop() == ("u2", 3)
+    unread.drop("u2")
+    assert not unread.done("u2")
 
 
 def sighting(uid: str, version: int, *, containers: int = 1, kind: EventKind = EventKind.ADDED,
@@ -255,6 +262,47 @@ async def test_large_pods_are_read_apart_and_others_at_once() -> None:
                 await asyncio.sleep(0.001)
     finally:
         reading.cancel()
+    core.machine.validate()
+
+
+async def test_the_loop_goes_on_while_a_large_pod_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told of a pod meanwhile counts, not what is read of the old version of it."""
+    core = Core(Machine(), linger_s=0.01)
+    watch = PodWatch(cast("KubeClient", None), core=core, scheduler_name="stretto")
+    known = core.machine.pods.records
+    begun, go_on, plain = threading.Event(), threading.Event(), watch._slow_sight.of
+    waited: list[bool] = []
+
+    def slowly(pod: Pod, **kwargs: object) -> PodSeen:
+        begun.set()
+        waited.append(go_on.wait(20))
+        return plain(pod, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(watch._slow_sight, "of", slowly)
+    for number, uid in enumerate(("gone", "changed", "large"), 1):
+        begun.clear()
+        go_on.clear()
+        watch.take([sighting(uid, number, containers=1_001)])
+        reading = asyncio.create_task(watch.read_slowly())
+        async with asyncio.timeout(60):
+            while not begun.is_set():
+                await asyncio.sleep(0.001)
+        watch.take([sighting(f"small{number}", 10 + number)])
+        assert f"small{number}" in known
+        if uid == "gone":
+            watch.take([sighting(uid, 20, kind=EventKind.DELETED)])
+        elif uid == "changed":
+            watch.take([sighting(uid, 21)])
+        go_on.set()
+        async with asyncio.timeout(60):
+            while watch.unread.reading:
+                await asyncio.sleep(0.001)
+        reading.cancel()
+        watch.unread.took(0.0, now=core.now())
+    assert waited == [True] * 3
+    assert set(known) == {"small1", "small2", "small3", "changed", "large"}
+    assert known[PodUid("changed")].seen_version == 21
+    assert not known[PodUid("changed")].shape.bulky
     core.machine.validate()
 
 

@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 
-from stretto.model.shape import PodTerm, Requirement, Shape
+from stretto.model.shape import PodTerm, Requirement, Shape, SpreadConstraint
 from stretto.placement.kernel import Kernel
 from stretto.placement.plugins.inter_pod_affinity import NOTHING, InterPodFilter
 from stretto.placement.profiles import Profiles
@@ -106,3 +106,33 @@ def test_a_pod_with_many_affinity_terms_needs_every_key(key: str) -> None:
     assert kernel.filter(shape).tolist() == expected
     found = InterPodFilter(shape, NOTHING, snapshot)
     assert [each.key for each in found._near] == list(dict.fromkeys(keys))[:2]
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_spread_over_keys_that_no_node_carries_is_not_counted_until_all_are_there(
+    hard: bool,
+) -> None:
+    """No node passes, or scores, for want of one key; then the pods of a kind are counted."""
+    _, snapshot, plain = bound_with([])
+    spread = tuple(
+        SpreadConstraint(1, key, hard=hard, selector=(Requirement("a", "DoesNotExist"),))
+        for key in ("kubernetes.io/hostname", "rack", *(f"t{n}" for n in range(3)))
+    )
+    shape = msgspec.structs.replace(plain, spread=spread)
+    kernel = Kernel(snapshot, Profiles.default())
+
+    def seen() -> tuple[list[bool], list[int]]:
+        found = kernel.evaluate(shape)
+        return kernel.filter(shape).tolist(), found.weighted.get("PodTopologySpread", [])
+
+    assert seen() == ([not hard] * 4, [] if hard else [0] * 4)
+    labels = [("rack", "r0"), *((f"t{n}", "x") for n in range(3))]
+    changes = []
+    for number in range(4):
+        row = bare_node(random.Random(1), number)
+        every = tuple(sorted((*row.labels, *labels)))
+        changes.append(NodeChange(number + 1, msgspec.structs.replace(row, labels=every)))
+    snapshot.apply(Delta(1, 2, nodes=changes))
+    rows, weighted = seen()
+    assert rows == ([False, True, True, True] if hard else [True] * 4)
+    assert weighted == ([] if hard else [132, 200, 200, 200])

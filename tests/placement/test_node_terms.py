@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from stretto.model.shape import NodeTerm, Requirement
+from stretto.model.shape import NodeTerm, PreferredNodeTerm, Requirement
 from stretto.placement.domains import Domains
 from stretto.placement.framework import View
 from stretto.placement.node_selector import MANY, compile_term, compile_terms, compile_weighed
+from stretto.placement.node_term_table import TermTable
 from stretto.placement.plugins.node_affinity import NodeAffinityScorer
 from stretto.placement.pod_questions import AnyOf, Selected
 from stretto.snapshot.columns import Snapshot
@@ -58,11 +59,14 @@ def test_very_many_terms_together_are_what_they_are_one_by_one(seed: int) -> Non
     snapshot = Snapshot()
     snapshot.apply(Delta(1, 1, nodes=nodes(rng, 12)))
     few = rng.randint(0, MANY)
-    weighed = [(rng.randint(1, 100), term(rng)) for _ in range(rng.choice((few, MANY + 1, 60)))]
-    terms = [each for _, each in weighed]
+    weighed = [
+        PreferredNodeTerm(rng.randint(0, 100), term(rng))
+        for _ in range(rng.choice((few, MANY + 1, 60)))
+    ]
+    terms = [each.term for each in weighed]
     together = compile_terms(terms, snapshot)
     assert len(together) <= (MANY if len(terms) <= MANY else 1)
-    compiled = [(weight, compile_term(each, snapshot)) for weight, each in weighed]
+    compiled = [(each.weight, compile_term(each.term, snapshot)) for each in weighed]
     scorer = NodeAffinityScorer(*compile_weighed(weighed, snapshot))
     for step in range(2):  # then with values that were not there before
         for rows in (None, np.array([3, 0, 7], dtype=np.int64)):
@@ -99,8 +103,9 @@ def test_the_terms_of_a_pod_are_put_together_once() -> None:
     """The filters of two plugins read them: node affinity, and spread for the nodes it counts."""
     terms = [NodeTerm((Requirement("zone", "NotIn", (str(n),)),)) for n in range(1_000)]
     snapshot = Snapshot()
-    assert compile_terms(terms, snapshot)[0] is compile_terms(terms, snapshot)[0]
-    assert compile_terms(list(terms), snapshot)[0] is not compile_terms(terms, snapshot)[0]
+    one, again, others = (compile_terms(each, snapshot)[0] for each in (terms, terms, list(terms)))
+    assert all(isinstance(each, TermTable) for each in (one, again, others))
+    assert vars(one)["_terms"] is vars(again)["_terms"] is not vars(others)["_terms"]
 
 
 def test_topology_keys_that_no_node_carries_cost_no_tally() -> None:

@@ -29,6 +29,19 @@ from stretto.kube.reflector import Reflector
 from stretto.model.objects import Pod
 from tests.reliability.hostile import PODS
 
+STREAM = (
+    "1,000 containers",
+    "10,000 containers",
+    "100 node terms of 100 values",
+    "5,000 node terms of two",
+    "100 anti-affinity terms of 100",
+    "900 anti-affinity terms of 10",
+    "900 preferred affinity terms",
+    "1,000 spread constraints",
+    "10,000 tolerations",
+)
+"""Kinds of the stream, in turn. With the largest of all kinds only, it would be the API server, in
+Python, that holds everybody up."""
 PATH = "/api/v1/namespaces/default/pods"
 PLAIN = 400
 HOSTILE_EVERY_S = 0.25
@@ -84,11 +97,11 @@ class Field:
 
     @contextlib.asynccontextmanager
     async def hostile(self, scheduler: str) -> AsyncIterator[list[str]]:
-        """A stream of hostile pods of every kind, in turn; their names."""
+        """A stream of hostile pods of the kinds of STREAM, in turn; their names."""
         names: list[str] = []
 
         async def send() -> None:
-            for document in itertools.cycle(PODS.values()):
+            for document in itertools.cycle([PODS[name] for name in STREAM]):
                 names.append(await self.create(document, prefix="hostile", scheduler=scheduler))
                 await asyncio.sleep(HOSTILE_EVERY_S)
 

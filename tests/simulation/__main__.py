@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from tests.simulation.brief import EVENTS, FAULTS, Brief
+from tests.simulation.bulky import Bulky
 from tests.simulation.cluster import SHORT, Simulation, Violation
 from tests.simulation.gangs import HALF_JOBS, GangRaces
 from tests.simulation.jobs import JobsRun
@@ -34,6 +35,7 @@ HISTORY_RUNS = 5
 SCENARIOS: dict[str, Callable[[int], Simulation]] = {
     "brief": Brief,
     "faults": Simulation,
+    "bulky": Bulky,
     "short": lambda seed: Simulation(seed, SHORT),
     "gangs": GangRaces,
     "preempting-gangs": PreemptingGangs,

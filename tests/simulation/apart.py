@@ -41,12 +41,15 @@ class Apart(Simulation):
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
         spec: dict[str, Any] = {"schedulerName": "stretto", "containers": [container]}
         if terms:
-            term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {own: "yes"}}}
-            required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": self.terms(name, own)}
             spec["affinity"] = {"podAntiAffinity": required}
         metadata = {"name": name, "labels": {own: "yes"}}
         self.kube.call("POST", PODS, {"metadata": metadata, "spec": spec})
         self.world.note(f"created {name}")
+
+    def terms(self, name: str, own: str) -> list[dict[str, Any]]:
+        """What keeps a pod apart from its set."""
+        return [term_about(own)]
 
     def _changed(self, change: Change) -> None:
         old, new = change.old, change.new
@@ -60,6 +63,11 @@ class Apart(Simulation):
             if len(pods) > 1 and any(pods.values()):
                 text = f"{' and '.join(sorted(pods))} of {own} are both on {node}"
                 raise Violation(f"seed {self.world.seed} at {self.world.now:.3f}: {text}")
+
+
+def term_about(key: str, *, over: str = HOST) -> dict[str, Any]:
+    """A term about pods with a label."""
+    return {"topologyKey": over, "labelSelector": {"matchLabels": {key: "yes"}}}
 
 
 def set_of(name: str) -> tuple[str, bool]:

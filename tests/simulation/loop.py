@@ -21,6 +21,10 @@ from typing import Any
 _numbers = itertools.count(1)
 
 
+ASIDE_S = 0.03
+"""Of anything that is done aside."""
+
+
 class Died(BaseException):
     """The host of whoever does I/O has been killed: nothing it does has an effect any more.
 
@@ -118,6 +122,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         due = Due((when, next(self._count), callback, args, context or copy_context()))
         heappush(self._timers, due)
         return due
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """What a thread does beside the loop is done in one go, and takes a while."""
+        future = self.create_future()
+
+        def work() -> None:
+            if not future.cancelled():
+                future.set_result(func(*args))
+
+        self.call_later(ASIDE_S, work)
+        return future
 
     def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> Due:  # type: ignore[override]
         """There is one thread."""

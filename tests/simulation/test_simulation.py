@@ -14,6 +14,7 @@ from stretto.simulator.store import Change
 from tests.simulation.__main__ import replay
 from tests.simulation.apart import Apart
 from tests.simulation.brief import EVENTS, FAULTS, Brief
+from tests.simulation.bulky import Bulky
 from tests.simulation.cluster import PODS, SHORT, Judge, Settings, Simulation, Violation
 from tests.simulation.gangs import FOUR_GANGS, HALF_JOBS, GangRaces
 from tests.simulation.jobs import COUNT, JobsRun
@@ -194,6 +195,15 @@ def test_no_host_ever_holds_two_pods_that_keep_apart_whatever_fails(seed: int) -
     run.run()
     names = {pod["metadata"]["name"] for pod in run._pods()}
     assert len(names) == run.settings.singles + 1, "a set has a pod for each host"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bulky_pods_keep_apart_and_none_is_lost_in_the_slow_lane_whatever_fails(seed: int) -> None:
+    run = Bulky(seed)
+    run.run()
+    names = {pod["metadata"]["name"] for pod in run._pods()}
+    assert len(names) == run.settings.singles + 1
+    assert run.through_lane >= 1
 
 
 def test_two_pods_of_a_set_on_one_host_are_noticed() -> None:

@@ -3,6 +3,8 @@ addedAffinity."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
@@ -18,8 +20,10 @@ from stretto.placement.framework import (
     View,
 )
 from stretto.placement.node_selector import (
+    MANY,
     LabelRequirement,
     Term,
+    all_of,
     compile_terms,
     compile_weighed,
 )
@@ -66,10 +70,14 @@ class NodeAffinityFilter(Filter):
 
     def __init__(self, shape: Shape, *, snapshot: Snapshot, added: AddedAffinity) -> None:
         self._enforced = None if added.required is None else AnyTerm(added.required, snapshot)
-        self._selector = [
-            LabelRequirement(Requirement(key, "In", (value,)), snapshot)
-            for key, value in shape.node_selector
-        ]
+        self._selector: Sequence[LabelRequirement | TermTable] = (
+            [
+                LabelRequirement(Requirement(key, "In", (value,)), snapshot)
+                for key, value in shape.node_selector
+            ]
+            if len(shape.node_selector) <= MANY
+            else [all_of(shape.node_selector, snapshot)]
+        )
         terms = shape.required_node_terms
         self._required = None if terms is None else AnyTerm(terms, snapshot)
         self._snapshot = snapshot
@@ -165,7 +173,6 @@ class NodeAffinity(Plugin):
 
     def scorer(self, shape: Shape, snapshot: Snapshot) -> Scorer | None:
         """None when no preferred term can match."""
-        wanted = (*self._added.preferred, *shape.preferred_node_terms)
-        weighed = [(item.weight, item.term) for item in wanted if item.weight]
-        preferred, tables = compile_weighed(weighed, snapshot)
+        own, added = shape.preferred_node_terms, self._added.preferred
+        preferred, tables = compile_weighed((*added, *own) if added else own, snapshot)
         return NodeAffinityScorer(preferred, tables) if preferred or tables else None

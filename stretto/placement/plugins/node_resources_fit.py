@@ -101,12 +101,12 @@ class FitFilter(Filter):
         so."""
         full = view.of(self._pods.used) >= view.of(self._pods.alloc)
         found = [Rejection("Too many pods", full, unresolvable=False)]
+        everywhere = np.ones(view.size, dtype=np.bool_)
         for name, amount in self._names:
             column = self._snapshot.resources.get(name)
             if column is None and name in self._backed:
                 continue
             if column is None:
-                everywhere = np.ones(view.size, dtype=np.bool_)
                 found.append(Rejection(f"Insufficient {name}", everywhere, unresolvable=True))
                 continue
             alloc = view.of(column.alloc)

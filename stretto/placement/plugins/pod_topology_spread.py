@@ -7,6 +7,8 @@ of its pods. Events that can make a pod schedulable: see ``stretto.placement.hin
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import msgspec
 import numpy as np
 
@@ -54,7 +56,7 @@ class Inclusion:
         every_key: bool,
     ) -> None:
         self._snapshot = snapshot
-        self._keys = {c.topology_key for c in constraints} if every_key else set()
+        self._keys: Set[str] = {c.topology_key for c in constraints} if every_key else set()
         self._affinity = NodeAffinityFilter(shape, snapshot=snapshot, added=AddedAffinity())
         self._taints = TaintFilter(shape, snapshot=snapshot, gates=gates)
         self._stamp = -1
@@ -66,9 +68,12 @@ class Inclusion:
         stamp = self._snapshot.node_changes.stamp
         if stamp != self._stamp:
             view = View(self._snapshot)
-            rows = view.of(self._snapshot.live).copy()
-            for key in self._keys:
-                rows &= view.of(self._snapshot.label_column(key).ids) != 0
+            if not self._keys <= self._snapshot.carried_keys:
+                rows = np.zeros(view.size, dtype=np.bool_)
+            else:
+                rows = view.of(self._snapshot.live).copy()
+                for key in self._keys:
+                    rows &= view.of(self._snapshot.label_column(key).ids) != 0
             self._stamp, self._with_keys = stamp, rows
         return self._with_keys.copy()
 
@@ -131,13 +136,34 @@ class SpreadFilter(Filter):
         snapshot: Snapshot,
         gates: Gates,
     ) -> None:
-        inclusion = Inclusion(shape, constraints, snapshot=snapshot, gates=gates, every_key=True)
-        self._hard = [_Hard(c, shape, inclusion, snapshot) for c in constraints]
+        self._shape = shape
+        self._constraints = constraints
+        self._snapshot = snapshot
+        self._inclusion = Inclusion(
+            shape, constraints, snapshot=snapshot, gates=gates, every_key=True
+        )
+        self._made: list[_Hard] = []
+        self._carried = -1
+
+    @property
+    def _hard(self) -> list[_Hard]:
+        """Those that decide. No node passes the first whose key no node carries, so none after it
+        is asked: a pod may have twelve thousand."""
+        carried = self._snapshot.carried_keys
+        if len(carried) != self._carried:
+            known = [constraint.topology_key in carried for constraint in self._constraints]
+            asked = known.index(False) + 1 if False in known else len(known)
+            self._made = [
+                _Hard(constraint, self._shape, self._inclusion, self._snapshot)
+                for constraint in self._constraints[:asked]
+            ]
+            self._carried = len(carried)
+        return self._made
 
     @property
     def nbytes(self) -> int:
         """Of its domains."""
-        return sum(hard.domains.nbytes for hard in self._hard)
+        return sum(hard.domains.nbytes for hard in self._made)
 
     def passes(self, view: View) -> Bools:
         """bool[view.size]."""

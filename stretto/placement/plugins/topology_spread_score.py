@@ -98,17 +98,33 @@ class SpreadScorer(CrossScorer):
         self._snapshot = snapshot
         self._inclusion = inclusion
         self._every_key = every_key
-        self._soft = [_Soft(c, shape, inclusion, snapshot) for c in constraints]
+        self._shape = shape
+        self._constraints = constraints
+        self._keys = frozenset(c.topology_key for c in constraints)
+        self._made: list[_Soft] = []
         self._node_stamp = -1
         self._with_keys: Bools = np.zeros(0, dtype=np.bool_)
 
     @property
     def nbytes(self) -> int:
         """Of its domains."""
-        return self._with_keys.nbytes + sum(soft.domains.nbytes for soft in self._soft)
+        return self._with_keys.nbytes + sum(soft.domains.nbytes for soft in self._made)
+
+    @property
+    def _soft(self) -> list[_Soft]:
+        if not self._made:
+            self._made = [
+                _Soft(constraint, self._shape, self._inclusion, self._snapshot)
+                for constraint in self._constraints
+            ]
+        return self._made
 
     def over(self, feasible: Bools) -> Scores:
         """Raw scores, and 100·(max + min − raw)/max; nodes that lack a key have 0."""
+        if self._every_key and not self._keys <= self._snapshot.carried_keys:
+            # A key that no node carries: none is considered. A pod may name eleven thousand.
+            nothing = np.zeros(len(feasible), dtype=np.int64)
+            return Scores(nothing, nothing.copy())
         considered = feasible & self._keyed() if self._every_key else feasible
         total = self._soft[0].scores(considered)
         for soft in self._soft[1:]:
