@@ -172,11 +172,11 @@ class Binding:
         self.stage = Stage.SENT
         return POST
 
-    def _retry_delay(self) -> float:
+    def _retry_delay(self, *, at_least_s: float = 0.0) -> float:
         delay = self.retry_s
         self.retry_s = min(MAX_RETRY_S, delay * 2)
         assert 0 < delay <= self.retry_s, "retries come ever faster"
-        return delay
+        return max(delay, at_least_s)
 
     def posted(self) -> Action:
         """201."""
@@ -248,13 +248,14 @@ class Binding:
             return Action(ActionKind.READ)
         return NOTHING
 
-    def read(self, answer: Read | None) -> Action:
-        """What the consistent read showed; None: it failed."""
+    def read(self, answer: Read | None, *, retry_after_s: float = 0.0) -> Action:
+        """What the consistent read showed; None: it failed, and the server may have asked for a
+        wait."""
         if self.over:
             return NOTHING
         assert self.stage is Stage.READING, f"read at {self.stage.name}"
         if answer is None:
-            return Action(ActionKind.READ, delay_s=self._retry_delay())
+            return Action(ActionKind.READ, delay_s=self._retry_delay(at_least_s=retry_after_s))
         if not answer.found or answer.uid != self.uid:
             return self._gone("the pod is gone")
         if answer.node_name:
@@ -294,7 +295,7 @@ class Binding:
             resource_version,
         )  # fmt: skip
 
-    def fence_failed(self, *, gone: bool) -> Action:
+    def fence_failed(self, *, gone: bool, retry_after_s: float = 0.0) -> Action:
         """404 or another uid (``gone``), or 409 and anything else: look again."""
         if self.over:
             return NOTHING
@@ -302,7 +303,7 @@ class Binding:
         if gone:
             return self._gone("the pod is gone")
         self.stage = Stage.READING
-        return Action(ActionKind.READ, delay_s=self._retry_delay())
+        return Action(ActionKind.READ, delay_s=self._retry_delay(at_least_s=retry_after_s))
 
     # -------------------------------------------------------------------------------- the watch
     def seen_bound(self, node_name: str) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 PAGE = 500
 FENCES_IN_FLIGHT = 16
+FENCES_UNDER_WAY = 512
+"""With those that the API server has put off: while three in ten are, for a second each, so many
+keep those in flight busy up to a thousand a second."""
 RETRY_S = 0.5
 SEEN_RETRY_S = 0.1
 """Between looks whether the watch has caught up with a bind that a read has shown."""
@@ -100,7 +103,7 @@ async def pending_pods(client: KubeClient, scheduler_names: Iterable[str]) -> di
                 continue
             if not answer.ok:
                 logger.warning("listing pending pods: %d %s", answer.status, answer.text)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(answer.retry_after or RETRY_S)
                 continue
             page = msgspec.json.decode(answer.body, type=PendingList)
             found |= {pod.metadata.uid: pod for pod in page.items}
@@ -219,28 +222,31 @@ class Opening:
         """Fence pods, some at a time, each until it is fenced, bound or gone."""
         began = time.monotonic()
         self._done = 0
-        queue = list(reversed(pods))
+        in_flight = asyncio.Semaphore(FENCES_IN_FLIGHT)
 
-        async def work() -> None:
-            while queue:
-                await self._fence_one(queue.pop())
+        async def work(queue: Iterator[PendingMeta]) -> None:
+            for pod in queue:
+                await self._fence_one(pod, in_flight)
                 self._done += 1
                 if self._done % PROGRESS_EVERY == 0:
                     logger.warning("fenced %d of %d pods", self._done, len(pods))
 
+        queue = iter(pods)  # of all workers
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(FENCES_IN_FLIGHT, len(pods))):
-                group.create_task(work())
+            for _ in range(min(FENCES_UNDER_WAY, len(pods))):
+                group.create_task(work(queue))
         if pods:
             logger.info("fenced %d pods in %.1f s", len(pods), time.monotonic() - began)
 
-    async def _fence_one(self, pod: PendingMeta) -> None:
-        """Until the pod is fenced, or gone, or bound and seen to be so by the watch."""
+    async def _fence_one(self, pod: PendingMeta, in_flight: asyncio.Semaphore) -> None:
+        """Until the pod is fenced, or gone, or bound and seen to be so by the watch. Only what is
+        on its way counts as in flight: a pod that is put off holds up no other."""
         version = int(pod.resource_version)
         while True:
             patch = self._executor.fence_patch(pod.uid, version)
             try:
-                answer = await self._client.patch_pod_status(pod.namespace, pod.name, patch)
+                async with in_flight:
+                    answer = await self._client.patch_pod_status(pod.namespace, pod.name, patch)
             except KubeError as error:
                 logger.warning("fencing %s/%s: %s", pod.namespace, pod.name, error)
                 await asyncio.sleep(RETRY_S)
@@ -254,7 +260,7 @@ class Opening:
             if answer.status != 409:
                 text = f"{answer.status} {answer.text}"
                 logger.warning("fencing %s/%s: %s", pod.namespace, pod.name, text)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._executor.spread(answer.retry_after or RETRY_S))
                 continue
             seen = await self._read_until_settled(pod)
             if seen is None:
@@ -264,6 +270,7 @@ class Opening:
     async def _read_until_settled(self, pod: PendingMeta) -> SeenPod | None:
         """The pod as it is, if it is unbound; None if it is gone, or bound and known to be so."""
         while not self._machine.cluster.knows(pod.uid):
+            wait_s = 0.0
             try:
                 answer = await self._client.get_pod(pod.namespace, pod.name)
             except KubeError as error:
@@ -277,7 +284,8 @@ class Opening:
                         return None
                     if not seen.spec.node_name:
                         return seen
-            await asyncio.sleep(SEEN_RETRY_S)
+                wait_s = self._executor.spread(answer.retry_after or 0.0)
+            await asyncio.sleep(max(SEEN_RETRY_S, wait_s))
         return None
 
     async def _sums_agree(self) -> bool:

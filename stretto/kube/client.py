@@ -1,6 +1,8 @@
 """The calls a scheduler makes, each answered by what it proves.
 
-No call retries: a caller that sends again knows why it may. A call that times out or loses its
+No call retries: a caller that sends again knows why it may. One that was put off (429) and comes
+again too early is answered here (:mod:`stretto.kube.put_off`), but for Leases: losing one costs the
+API server more than the request. A call that times out or loses its
 connection raises :class:`~stretto.kube.errors.KubeUnreachable` (``bind`` answers UNKNOWN), and one
 that is cancelled is as unknown as that: whoever cancels a task that writes has to read before it
 acts.
@@ -8,6 +10,7 @@ acts.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -22,6 +25,7 @@ from stretto.kube.answers import BindAnswer, BindKind, Response, classify_bind
 from stretto.kube.config import KubeConfig
 from stretto.kube.errors import KubeRefused, KubeUnreachable
 from stretto.kube.patience import Patience
+from stretto.kube.put_off import PutOff
 from stretto.kube.transport import JSON, Transport
 from stretto.kube.usage import Usage, resource_of, verb_of
 
@@ -68,6 +72,7 @@ class KubeClient:
             config, connections=connections, timeout_s=timeout_s, trust_env=trust_env
         )
         self._patience = Patience(first_s=timeout_s, longest_s=list_timeout_s)
+        self._put_off = PutOff(lambda: asyncio.get_running_loop().time())
         self.binds_in_flight = 0
         """Binding POSTs that have no answer yet; the slower lane yields to them."""
 
@@ -262,7 +267,13 @@ class KubeClient:
         timeout_s: float | None = None,
     ) -> Response:
         resource, one_object = resource_of(path)
-        return await self._transport.send(
+        # What is created in one folder are different requests, of which the path does not tell.
+        may_be_early = resource != "leases" and (one_object or method != "POST")
+        if may_be_early:
+            early = self._put_off.answer(method, path)
+            if early is not None:
+                return early
+        answer = await self._transport.send(
             method,
             path,
             body if body is None or isinstance(body, bytes) else _encode(body),
@@ -271,6 +282,9 @@ class KubeClient:
             content_type=content_type or (STRATEGIC_MERGE if method == "PATCH" else JSON),
             timeout_s=timeout_s,
         )
+        if may_be_early:
+            self._put_off.note(method, path, answer)
+        return answer
 
 
 def path_part(text: str) -> str:
