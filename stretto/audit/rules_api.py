@@ -66,8 +66,8 @@ class ApiRules:
         self._used: dict[str, Amounts] = {}
         self._foreign: set[str] = set()
         """Nodes that carry pods of other schedulers: not ours alone (I1c)."""
-        self._lease: dict[str, tuple[str, int]] = {}
-        """Uid of a Lease → (holder, epoch)."""
+        self._lease: dict[str, tuple[str, int, int]] = {}
+        """Uid of a Lease → (holder, epoch, version from which on the holder has it)."""
         self._log = ApiLog([], [])
         self._node_since: dict[str, int] = {}
         """Name of a node → the version from which on it is known to be this one's."""
@@ -263,18 +263,21 @@ class ApiRules:
         annotations = change.object["metadata"].get("annotations") or {}
         epoch = int(annotations.get(EPOCH) or 0)
         holder = str(change.object.get("spec", {}).get("holderIdentity") or "")
-        self._lease[change.uid] = (holder, epoch)
+        old_holder, old, since = known or ("", epoch, 0)
+        taken = change.version if holder != old_holder else since
+        self._lease[change.uid] = (holder, epoch, taken)
         if known is None:
             return
-        old_holder, old = known
         self._findings.check(
             "I9", holds=epoch >= old, where=f"revision {change.version}",
             what=f"the epoch in lease {change.name} fell from {old} to {epoch}",
         )  # fmt: skip
         if epoch != old:
+            # A holder that ends before its first renewal announces its epoch with the release.
+            renews, releases = holder == old_holder, not holder and epoch == since
+            missed = any(self._log.hidden("leases", each) for each in (change.version, since))
             self._findings.check(
-                "I9", holds=bool(holder) and holder == old_holder,
-                known=self._log.hidden("leases", change.version) is None,
+                "I9", holds=bool(old_holder) and (renews or releases), known=not missed,
                 where=f"revision {change.version}",
                 what=f"lease {change.name}: epoch {epoch} was announced by {holder or 'nobody'}, "
                 f"who did not hold it before",

@@ -102,6 +102,11 @@ def epoch_announced_by_a_stranger(story: Story) -> None:
     story.lease("three", 30)
 
 
+def another_epoch_than_ones_own_is_announced_with_the_release(story: Story) -> None:
+    story.lease("three", 12)
+    story.lease("", story.version + 1)
+
+
 def ledger_epoch_falls(story: Story) -> None:
     story.install(5)
 
@@ -317,6 +322,7 @@ BREACHES: list[tuple[Callable[[Story], None], str]] = [
     (never_told, "I4"),
     (epoch_of_the_lease_falls, "I9"),
     (epoch_announced_by_a_stranger, "I9"),
+    (another_epoch_than_ones_own_is_announced_with_the_release, "I9"),
     (ledger_epoch_falls, "I9"),
     (reserved_under_an_old_epoch, "I9"),
     (a_call_is_missing, "I12"),
@@ -373,6 +379,14 @@ def test_what_is_under_way_is_no_breach_unless_at_rest() -> None:
     story.reserved("x", "n1")
     assert story.broken(at_rest=False) == {}
     assert set(story.broken()) == {"I4", "I8"}
+
+
+def test_a_holder_may_announce_its_epoch_with_its_release() -> None:
+    """It ended before its first renewal, with which it would have done so."""
+    story = good()
+    story.lease("three", 12)
+    story.lease("", story.version)
+    assert story.check().verdict == "held"
 
 
 def test_a_history_with_a_gap_proves_nothing() -> None:

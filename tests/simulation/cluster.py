@@ -185,7 +185,10 @@ class Simulation:
         if self.recorder is not None:
             findings = self.recorder.findings(at_rest=self.ends_at_rest)
             if findings.verdict != "held":
-                raise Violation(f"seed {self.world.seed}: its history: {findings.text()}")
+                told = "; ".join([*findings.gaps, *map(str, findings.violations)])
+                raise Violation(
+                    f"seed {self.world.seed}: its history is {findings.verdict}: {told}"
+                )
 
     def _until_it_ends(self, work: asyncio.Task[None]) -> None:
         """Run it; if anything beside it raises, end it first, so that no task is left behind."""

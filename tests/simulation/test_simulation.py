@@ -50,7 +50,7 @@ def test_brief_runs_come_to_rest_soon_and_count(first: int) -> None:
 
 
 def test_a_pod_that_is_bound_and_deleted_in_a_gap_of_the_watch_keeps_no_room() -> None:
-    run = Brief(12)
+    run = Brief(108)
     run.settings = dataclasses.replace(run.settings, patience_s=20.0)
     run.run()
 
