@@ -124,3 +124,16 @@ def test_usage_of_a_queue_that_is_not_there_yet_counts_when_it_comes() -> None:
     assert view.room(shape_of("late", 1), 9) == 1
     view.usage("late", None)
     assert view.room(shape_of("late", 1), 9) == 5
+
+
+def test_what_is_exactly_at_the_limit_has_room_whatever_else_is_used_or_promised() -> None:
+    view = view_of(a=QueueRow(limit=(("cpu", 5), ("memory", 5))))
+    whole = Shape(profile="stretto", namespace="team", queue="a", requests=cpu(5))
+    assert view.refusal(whole) == "", "nothing is used"
+    view.usage("a", UsageRow(used=(("memory", 5),)))
+    assert view.refusal(whole) == "", "none of it is used"
+    other = Shape(profile="stretto", namespace="team", queue="a", requests=(("memory", 1),))
+    view.nominate(other, 1)
+    assert view.refusal(whole) == "", "none of it is promised"
+    view.nominate(shape_of("a", 1), 1)
+    assert "limit of cpu" in view.refusal(whole)
