@@ -35,7 +35,7 @@ from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.errors import KubeRefused
 from stretto.kube.events import EventWriter
-from stretto.kube.leadership import Leadership, cancelled
+from stretto.kube.leadership import Leadership, beside, cancelled
 from stretto.kube.lease import Tenure
 from stretto.kube.reviews import Reviews
 from stretto.ledger.access import Access
@@ -118,16 +118,28 @@ class BinderProcess:
             await self._rpc.start()
             watching = asyncio.create_task(self._watches.run())
             warming = asyncio.create_task(self._warm_up())
+            failing = asyncio.create_task(self._rpc.failed())
             try:
-                tenure = await self._leadership.acquired_unless(stop)
-                await cancelled(warming)
-                if tenure is not None:
-                    await self._lead(tenure, watching, stop=stop, ready=ready)
+                work = self._serve(watching, warming, stop=stop, ready=ready)
+                await beside(work, watching, warming, failing)
             finally:
-                await cancelled(warming, watching)
+                await cancelled(warming, watching, failing)
         finally:
             telemetry.close()
             await self._rpc.stop(grace_s=0.2)
+
+    async def _serve(
+        self,
+        watching: asyncio.Task[None],
+        warming: asyncio.Task[None],
+        *,
+        stop: asyncio.Event,
+        ready: asyncio.Event | None,
+    ) -> None:
+        tenure = await self._leadership.acquired_unless(stop)
+        await cancelled(warming)
+        if tenure is not None:
+            await self._lead(tenure, watching, stop=stop, ready=ready)
 
     def ready(self) -> bool:
         """Open with a whole ledger and watches that speak, or a standby."""
@@ -180,7 +192,7 @@ class BinderProcess:
                     ready.set()
                 await first_of(stopping, *tasks, *([writing] if writing else []))
                 stop_by = asyncio.get_running_loop().time() + STOP_S
-                clean = await self._drain(parts)
+                clean = await beside(self._drain(parts), *tasks)
         finally:
             self._server.close()
             await cancelled(opening, stopping, *tasks)

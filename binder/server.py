@@ -113,18 +113,17 @@ class BinderServer:
         self._parts = None
         self._closed.set()
 
-    async def _until_closed(self, conversation: Coroutine[Any, Any, None]) -> None:
-        """Converse until that is over, or until :meth:`close`."""
-        talking = asyncio.ensure_future(conversation)
+    async def _until_closed(self, *conversation: Coroutine[Any, Any, None]) -> None:
+        """Converse until a part of that is over, or until :meth:`close`."""
+        talking = [asyncio.ensure_future(part) for part in conversation]
         closing = asyncio.ensure_future(self._closed.wait())
         try:
-            await asyncio.wait([talking, closing], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*talking, closing], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            closing.cancel()
-            ours = talking.cancel()
-            await asyncio.gather(talking, closing, return_exceptions=True)
-        if not ours:
-            talking.result()
+            over = [part for part in (*talking, closing) if not part.cancel()]
+            await asyncio.gather(*talking, closing, return_exceptions=True)
+        for part in over:
+            part.result()
 
     def statistics(self) -> dict[str, int]:
         """Streams open now."""
@@ -194,14 +193,14 @@ class BinderServer:
         self._next += 1
         self._streams[stream.number] = stream
         await send(VerdictBatch(binder_epoch=epoch))
-        writer = asyncio.create_task(self._write_verdicts(stream, send, epoch))
         try:
             self._take(parts, stream, first, peer)
-            await self._until_closed(self._listen(parts, stream, requests, peer))
+            await self._until_closed(
+                self._listen(parts, stream, requests, peer),
+                self._write_verdicts(stream, send, epoch),
+            )
         finally:
             del self._streams[stream.number]
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
 
     async def _listen(
         self, parts: Parts, stream: ShardStream, requests: AsyncIterator[ProposalBatch], peer: str
@@ -278,12 +277,7 @@ class BinderServer:
                     break  # a later subscription has taken over
                 self._asked(parts, message, answers)
 
-        writer = asyncio.create_task(self._write_outcomes(parts, send, answers))
-        try:
-            await self._until_closed(listen())
-        finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+        await self._until_closed(listen(), self._write_outcomes(parts, send, answers))
 
     def _asked(self, parts: Parts, request: OutcomeRequest, answers: list[OwnedSet]) -> None:
         machine = parts.machine

@@ -10,6 +10,7 @@ collected with what comes next, or somewhat later.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -79,6 +80,8 @@ class Core:
         self._patient = False
         """What is scheduled may come sooner."""
         self._acknowledged = (0, 0)
+        self._defect: Exception | None = None
+        self._defective = asyncio.Event()
 
     def now(self) -> float:
         """Monotonic seconds, the machine's time."""
@@ -93,7 +96,15 @@ class Core:
             self._scheduled.cancel()
         self._patient = patient
         delay_s = max(PATIENT_S, self._linger_s) if patient else self._linger_s
-        self._scheduled = asyncio.get_running_loop().call_later(delay_s, self.pump)
+        self._scheduled = asyncio.get_running_loop().call_later(delay_s, self._due)
+
+    def _due(self) -> None:
+        """As :meth:`pump`, from a timer: the loop would log what it raises and go on."""
+        try:
+            self.pump()
+        except Exception as error:
+            self._defect = error
+            self._defective.set()
 
     def pump(self) -> None:
         """Collect what the machine wants to send."""
@@ -132,10 +143,13 @@ class Core:
             self.opened.set()
 
     async def run(self) -> None:
-        """Give the machine its time until cancelled."""
+        """Give the machine its time until cancelled. Raises what a pump by timer has raised."""
         audited = self._clock()
         while True:
-            await asyncio.sleep(TICK_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._defective.wait(), TICK_S)
+            if self._defect is not None:
+                raise self._defect
             now = self.ticked_at = self._clock()
             self.machine.tick(now)
             self.pump()

@@ -63,13 +63,19 @@ class OutcomesClient:
                 await stream.close()
 
     async def _converse(self, stream: Stream[OutcomeRequest, OutcomeBatch]) -> None:
-        writing = asyncio.create_task(self._write(stream))
+        """Read and write until either ends: the writer does so when the stream has broken."""
+        both = [asyncio.create_task(self._read(stream)), asyncio.create_task(self._write(stream))]
         try:
-            async for batch in stream:
-                self.take(batch)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+            over = [task for task in both if not task.cancel()]
+            await asyncio.gather(*both, return_exceptions=True)
+        for task in over:
+            task.result()
+
+    async def _read(self, stream: Stream[OutcomeRequest, OutcomeBatch]) -> None:
+        async for batch in stream:
+            self.take(batch)
 
     async def _write(self, stream: Stream[OutcomeRequest, OutcomeBatch]) -> None:
         """Send what has gathered; withdrawals that could not be sent stay for the next stream."""

@@ -43,7 +43,7 @@ from stretto.config.scheduler_file import configuration_of_role
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.events import EventWriter
-from stretto.kube.leadership import Leadership, cancelled
+from stretto.kube.leadership import Leadership, beside, cancelled
 from stretto.placement.configuration import Configuration
 from stretto.rpc.security import Security
 from stretto.rpc.servers import RpcServer, add_work
@@ -153,15 +153,21 @@ class DispatcherProcess:
         try:
             async with self.telemetry.serving(self.core, self._collector):
                 warm = [asyncio.create_task(work) for work in self._warm()]
+                failing = asyncio.create_task(self._server.failed())
                 try:
-                    claimed = await self._names.claimed_unless(stop)
-                    tenure = await self._leadership.acquired_unless(stop) if claimed else None
-                    if tenure is not None:
-                        await self._lead(tenure.epoch, warm, stop=stop, ready=ready)
+                    await beside(self._serve(warm, stop=stop, ready=ready), *warm, failing)
                 finally:
-                    await cancelled(*warm)
+                    await cancelled(*warm, failing)
         finally:
             await self._server.stop(grace_s=0.5)
+
+    async def _serve(
+        self, warm: list[asyncio.Task[None]], *, stop: asyncio.Event, ready: asyncio.Event | None
+    ) -> None:
+        claimed = await self._names.claimed_unless(stop)
+        tenure = await self._leadership.acquired_unless(stop) if claimed else None
+        if tenure is not None:
+            await self._lead(tenure.epoch, warm, stop=stop, ready=ready)
 
     async def _lead(
         self,

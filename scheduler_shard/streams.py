@@ -227,29 +227,32 @@ class ShardStreams:
         sender: Callable[[Stream[Out, In]], Awaitable[None]] | None,
         before: Callable[[In], Awaitable[None]] | None = None,
     ) -> None:
-        """Read until the stream ends, with the sender beside it. ``before``: what is done with each
-        message first."""
-        sending = asyncio.ensure_future(sender(stream)) if sender is not None else None
-        try:
+        """Read until the stream ends, with the sender beside it; either may find out that it has.
+        What else ends one of them is a defect, and ends the shard. ``before``: what is done with
+        each message first."""
+
+        async def read() -> None:
             take(greeting)
             async for message in stream:
                 if before is not None:
                     await before(message)
                 take(message)
             logger.info("the stream to %s was ended by its peer", stream.peer)
+
+        parts = [asyncio.ensure_future(read())]
+        if sender is not None:
+            parts.append(asyncio.ensure_future(sender(stream)))
+        try:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over = [part for part in parts if not part.cancel()]
+            await asyncio.gather(*parts, return_exceptions=True)
+            await stream.close()
+        try:
+            for part in over:
+                part.result()
         except RpcError as error:
             logger.warning("%s", error)
-        finally:
-            if sending is not None:
-                sending.cancel()
-                ended = await asyncio.gather(sending, return_exceptions=True)
-                self._raise_defect(ended[0])
-            await stream.close()
-
-    @staticmethod
-    def _raise_defect(error: BaseException | None) -> None:
-        if error is not None and not isinstance(error, RpcError | asyncio.CancelledError):
-            raise error
 
     # ------------------------------------------------------------------------------------ deciding
     def extended(self, question: Question, reply: Reply) -> None:

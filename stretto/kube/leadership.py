@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, NoReturn
+from collections.abc import Coroutine
+from typing import Any, NoReturn, TypeVar
 
 from stretto.config.common import LeaderSettings
 from stretto.kube.client import KubeClient
@@ -18,6 +19,8 @@ from stretto.kube.lease_keeper import LeaseKeeper
 from stretto.model.errors import end_superseded
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 class Leadership:
@@ -83,6 +86,25 @@ class Leadership:
     async def release(self, *, clean: bool) -> None:
         """Give the Lease up, after all guarded work has ended; see :meth:`LeaseKeeper.release`."""
         await self._keeper.release(clean=clean)
+
+
+async def beside(work: Coroutine[Any, Any, Result], *tasks: asyncio.Task[Any]) -> Result:
+    """Do some work of a role while its long-lived tasks run.
+
+    A task that fails ends the work, which is cancelled, and what the task raised is raised: a role
+    of which a part has ended goes on with a state that nobody looks after.
+    """
+    working = asyncio.ensure_future(work)
+    try:
+        while not working.done():
+            running = [task for task in tasks if not task.done()]
+            await asyncio.wait([working, *running], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done() and not task.cancelled():
+                    task.result()
+        return working.result()
+    finally:
+        await cancelled(working)
 
 
 async def cancelled(*tasks: asyncio.Task[Any]) -> None:

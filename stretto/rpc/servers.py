@@ -12,13 +12,13 @@ import errno
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
 
 from stretto.config.addresses import split_address
-from stretto.rpc.errors import RpcConfigError, WireError
+from stretto.rpc.errors import RpcConfigError, RpcError, WireError
 from stretto.rpc.messages import (
     FollowMessage,
     FollowRequest,
@@ -88,6 +88,15 @@ class RpcServer:
         self._refused: set[str] = set()
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._server: grpc.aio.Server | None = None
+        self._defect: BaseException | None = None
+        self._defective = asyncio.Event()
+
+    async def failed(self) -> NoReturn:
+        """Wait for a conversation that ends with what nobody expects, and raise that: grpc would
+        log it and tell the peer, and the role would go on with what is half done."""
+        await self._defective.wait()
+        assert self._defect is not None
+        raise self._defect
 
     def add(self, service: Service[Req, Resp], handler: Callable[..., Awaitable[None]]) -> None:
         """Serve one of the conversations."""
@@ -195,6 +204,13 @@ class RpcServer:
         except WireError as error:
             logger.warning("%s: ended the stream of %s: %s", service.name, peer, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except (RpcError, grpc.RpcError, grpc.aio.BaseError):
+            raise  # the peer or its connection went
+        except Exception as error:
+            logger.exception("%s with %s: a defect", service.name, peer)
+            self._defect = self._defect or error
+            self._defective.set()
+            raise
         finally:
             self.streams -= 1
 

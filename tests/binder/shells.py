@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -119,6 +119,10 @@ class TwinLedger:
         return self.twin.sums()
 
 
+LOOPS: set[asyncio.Task[None]] = set()
+"""The loops of every :class:`Rig` that runs."""
+
+
 class Rig:
     """One Binder incarnation, by hand: :meth:`open`, then :meth:`start` its loops."""
 
@@ -224,18 +228,24 @@ class Rig:
 
     async def lists(self) -> None:
         """Begin to watch; wait for the lists."""
-        self.tasks.append(asyncio.create_task(self.watches.run()))
+        self._begin(self.watches.run())
         self.watches.begin.set()
         await self.watches.synced.wait()
 
     def start(self) -> None:
         """Commit and bind."""
-        self.tasks.append(asyncio.create_task(self.commits.run()))
-        self.tasks.append(asyncio.create_task(self.executor.run()))
-        self.tasks.append(asyncio.create_task(self.prebinder.run()))
+        self._begin(self.commits.run())
+        self._begin(self.executor.run())
+        self._begin(self.prebinder.run())
+
+    def _begin(self, loop: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(loop)
+        self.tasks.append(task)
+        LOOPS.add(task)
 
     async def stop(self) -> None:
         """As a crash would: nothing is finished."""
+        LOOPS.difference_update(self.tasks)
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -297,8 +307,12 @@ async def pod_of(client: KubeClient, name: str) -> dict[str, Any]:
 
 
 async def until(condition: Callable[[], Any], what: str, *, timeout_s: float = 8.0) -> None:
-    """Wait for a condition; fail with ``what`` when the time is over."""
+    """Wait for a condition; fail with ``what`` when the time is over, and at once with what a loop
+    of a Binder has ended with."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not condition():
+        for task in LOOPS:
+            if task.done() and not task.cancelled():
+                task.result()
         assert asyncio.get_running_loop().time() < deadline, f"never: {what}"
         await asyncio.sleep(0.01)

@@ -121,6 +121,10 @@ class RpcServer:
         """Listen no more."""
         self.network.cut(self.host)
 
+    async def failed(self) -> None:
+        """Whatever a conversation raises ends its host here (:class:`Host`)."""
+        await asyncio.Event().wait()
+
     def accept(self, service: Any, client: Host) -> Call:
         """A client has dialled."""
         call = Call(self.network, client, self.host, service.name)
