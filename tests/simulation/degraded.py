@@ -114,11 +114,6 @@ class Share(NamedTuple):
     error: float
     """Standard error of the value."""
 
-    @property
-    def surely(self) -> float:
-        """What it is at least, by two standard errors."""
-        return self.value - 2 * self.error
-
     def __str__(self) -> str:
         return f"{self.value:.1%} ± {self.error:.1%}"
 
