@@ -4,15 +4,17 @@ groups where they are served when the recorder begins.
 It lists, then watches from the list's version, and takes a broken watch up again at the last
 version it saw, so that nothing is missed. A server that was started again does not have that
 version in its watch cache (410), while its store still has it: a list shows whether anything has
-changed since, and if so every version in between is listed by itself, whose differences are the
-changes that the watch would have told. Only where the store has forgotten them too, or they are
-too many, the log says that there is a gap, and from where to where.
+changed since, and if so every version up to the first that a watch can begin at (the refusal names
+it) is listed by itself: the differences are the changes that the watch would have told. Only where
+the store has forgotten them too, or they are too many, the log says that there is a gap, and from
+where to where.
 """
 
 from __future__ import annotations
 
 import asyncio
 import pathlib
+import re
 import time
 from types import TracebackType
 from typing import Any, Self
@@ -39,6 +41,7 @@ CAUGHT_UP_S = 30.0
 RETRY_S = 0.2
 MOST_VERSIONS = 2_000
 """Versions that are listed one by one to fill a gap: some seconds' work at most."""
+_BEGINS = re.compile(r"too old resource version: \d+ \((\d+)\)")
 Objects = dict[str, dict[str, Any]]
 """By uid."""
 
@@ -140,11 +143,17 @@ class Recorder:
         except WatchGone as error:
             until, objects = await self._objects(kind)
             changed = self._ours(kind, objects) != self._seen[kind]
-            if changed and await self._filled(kind, until):
+            if changed and await self._filled(kind, self._begins(kind, error, until)):
                 return
             # Renewals of a Lease say nothing; a change of its epoch is judged with care.
             why = f"watch of {kind}: {error}" if changed and kind != "leases" else ""
             self._write_list(kind, objects, after=self._versions[kind], until=until, why=why)
+
+    def _begins(self, kind: str, error: WatchGone, until: int) -> int:
+        """The first version that a watch can begin at, as its refusal says; else the list's."""
+        named = _BEGINS.search(str(error))
+        first = int(named[1]) if named else 0
+        return first if self._versions[kind] < first < until else until
 
     async def _filled(self, kind: str, until: int) -> bool:
         """Tell what happened up to a version by listing each; False: it cannot be known.
