@@ -49,7 +49,7 @@ class _Pods:
 class _Promise:
     """Of one Job."""
 
-    __slots__ = ("active", "count", "elders", "lapsed", "shape", "told")
+    __slots__ = ("active", "count", "elders", "known", "lapsed", "shape", "told")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -57,6 +57,9 @@ class _Promise:
         self.active = 0
         self.elders = 0
         """Pods it had when it was first seen, at most; they are known by number only."""
+        self.known = 0
+        """Of ``active``, the pods that are known by name, at most: one that has gone since is in
+        that number until the Job is seen again, and no elder takes its place there."""
         self.lapsed = 0
         """Members that are promised nothing any more, as no pod of theirs appeared."""
         self.told = 0
@@ -103,8 +106,9 @@ class Promises:
             found.elders = elders
             self._line_up(job)
             self.shrunk |= job in self._pods  # they may have been refused, and are not any more
-        if (found.count, found.active) != (count, active):
-            found.count, found.active = count, active
+        known = len(self._pods.get(job, _NO_PODS).flags)
+        if (found.count, found.active, found.known) != (count, active, known):
+            found.count, found.active, found.known = count, active, known
             self._tell(job)
 
     def drop(self, job: str) -> None:
@@ -159,7 +163,7 @@ class Promises:
     def _uncharged(self, job: str, promise: _Promise) -> int:
         """Members whose pods are not charged, or not there."""
         pods = self._pods.get(job, _NO_PODS)
-        elders = min(promise.elders, max(0, promise.active - len(pods.flags)))
+        elders = min(promise.elders, max(0, promise.active - promise.known))
         return max(0, promise.count - pods.charged - elders)
 
     def waiting_in(self, shape: Shape) -> Collection[str]:
@@ -256,7 +260,9 @@ class Promises:
             if not pods.flags:
                 del self._pods[job]
         if known:
-            self._wait(self._promises[job], uid, waits=uid in pods.flags and not flags & CHARGED)
+            promise = self._promises[job]
+            promise.known = max(promise.known, len(pods.flags))
+            self._wait(promise, uid, waits=uid in pods.flags and not flags & CHARGED)
             self._tell(job)
 
     def _line_up(self, job: str) -> None:

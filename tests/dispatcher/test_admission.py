@@ -261,6 +261,23 @@ def test_a_dispatcher_that_starts_knows_what_is_promised_from_the_api_alone() ->
     assert field.resumed() == ["small"]
 
 
+def test_the_room_of_a_pod_that_ends_after_a_restart_is_its_job_s_before_the_job_says_so() -> None:
+    field = JobField(a=QueueRow(limit=limit(300)))
+    field.job("j", "a", 3)
+    field.resumed()
+    field.step(came={"m0": members("a"), "m1": members("a")})
+    field.change("j", active=3)
+    field.start()
+    field.pod("m2", members("a"), job="j")
+    field.brain.delete("m2", leaving=True)
+    field.job("k", "a", 1)
+    assert (field.amount("j"), field.resumed()) == (1, []), "by its status it has three pods yet"
+    for active in (2, 3):
+        field.change("j", active=active)
+        assert field.amount("j") == 1
+        field.pod("m3", members("a"), job="j")
+
+
 def test_an_answer_that_does_not_come_says_nothing_and_the_promise_stands() -> None:
     field = JobField(a=QueueRow(limit=limit(100)))
     field.job("j", "a", 1)
