@@ -26,7 +26,6 @@ from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port, own_age_s
 from stretto.config.common import ConfigError, check_logs, check_name
 from stretto.config.ledger import LedgerSettings
-from stretto.config.settings_class import settings_class
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.leadership import cancelled
@@ -53,7 +52,7 @@ def shards_for(cpus: int) -> int:
     return 1 if cpus < 4 else 2
 
 
-@settings_class(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings(LedgerSettings):
     """Flags of `stretto run`."""
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from stretto.config.addresses import split_address
 from stretto.config.common import ConfigError, LeaderSettings
 from stretto.config.ledger import LedgerSettings
-from stretto.config.settings_class import settings_class
 
 
-@settings_class(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BinderSettings(LedgerSettings, LeaderSettings):
     """Flags of the binder. Each says its unit and the reason of its default."""
 

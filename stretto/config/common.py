@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 from stretto.config.addresses import split_address
-from stretto.config.settings_class import settings_class
 from stretto.model.errors import OperatorError
 
 LOG_FORMATS = ("json", "text")
@@ -46,7 +45,7 @@ def check_name(value: str, *, flag: str) -> None:
         )
 
 
-@settings_class(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RoleSettings:
     """What every role of a deployment takes: how it trusts its peers, and how it logs."""
 
@@ -81,7 +80,7 @@ class RoleSettings:
         check_logs(format=self.log_format, level=self.log_level)
 
 
-@settings_class(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LeaderSettings(RoleSettings):
     """What the two roles take of which one is active: the cluster, and its Lease.
 

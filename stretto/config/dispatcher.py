@@ -6,10 +6,9 @@ import dataclasses
 
 from stretto.config.addresses import split_address
 from stretto.config.common import ConfigError, LeaderSettings
-from stretto.config.settings_class import settings_class
 
 
-@settings_class(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DispatcherSettings(LeaderSettings):
     """Flags of the dispatcher. Each says its unit and the reason of its default."""
 

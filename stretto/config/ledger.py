@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from stretto.config.settings_class import settings_class
 
-
-@settings_class(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LedgerSettings:
     """Where the ledger is, and what proves both sides to each other."""
 

@@ -8,7 +8,6 @@ import socket
 
 from stretto.config.addresses import split_address
 from stretto.config.common import ConfigError, RoleSettings
-from stretto.config.settings_class import settings_class
 
 
 def default_name() -> str:
@@ -16,7 +15,7 @@ def default_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
-@settings_class(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardSettings(RoleSettings):
     """Flags of a shard. Each says its unit and the reason of its default."""
 
