@@ -40,6 +40,7 @@ CAUSE_TEXTS = {
     Cause.AFFINITY: "pods have come or gone there; affinity no longer admits the pod",
     Cause.VICTIMS: "preemption would need other victims by now, or none",
     Cause.QUOTA: "another commit took the room in its queue, or in one above it",
+    Cause.GANG: "other members of its gang have left; fewer than run together would be placed",
     Cause.STAKED: "there was no room; what comes free on its nodes is kept for it from now on",
     Cause.INVALID: "no profile of this binder serves its schedulerName",
 }

@@ -285,8 +285,8 @@ class Committer:
             charges.append(self.charges.wanted(shape, row, volumes[-1], devices[-1]))
             self.cluster.snapshot.add_pod(shape, row)
             rows.append(row)
-        if cause is Cause.NONE and not self._topologies.agree(incoming.shapes[0].group, rows):
-            cause = Cause.NODE_CHANGED
+        if cause is Cause.NONE:
+            cause = self._topologies.objection(incoming.shapes[0].group, rows)
         if cause is not Cause.NONE:
             if cause is Cause.QUOTA:
                 why = self.cluster.snapshot.quota.refusal(incoming.shapes[len(rows)])

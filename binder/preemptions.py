@@ -79,6 +79,8 @@ class Preemptions:
             return VerdictKind.CONFLICT, Cause.NODE_GONE
         if any(snapshot.frozen[row] for row in rows):
             return VerdictKind.CONFLICT, Cause.FROZEN
+        if self._topologies.lacks(incoming.shapes[0].group, coming=len(rows)):
+            return VerdictKind.CONFLICT, Cause.GANG
         needed = self._needed(incoming, rows)
         uids = {pod.record.uid for pod in needed.pods} if needed is not None else set()
         if not uids or not uids <= set(proposal.victims) or not uids <= self._cluster.facts.keys():

@@ -167,6 +167,8 @@ class Cause(enum.IntEnum):
     """There was no room; from now on what comes free on its nodes is kept for the unit."""
     QUOTA = 20
     """The pod's queue, or one above it, is at its limit, or cannot be used."""
+    GANG = 21
+    """With the unit its gang would still have fewer members than run together: some have left."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):

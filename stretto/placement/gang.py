@@ -19,7 +19,7 @@ import numpy as np
 
 from stretto.model.groups import GANG_UNSCHEDULABLE, POD_GROUP, GroupRow, decode_group
 from stretto.model.shape import Shape
-from stretto.model.unit import Diagnosis
+from stretto.model.unit import Cause, Diagnosis
 from stretto.placement.framework import Bools, Int64s
 from stretto.placement.gang_preemption import GangDecision
 from stretto.placement.kernel import Kernel
@@ -30,7 +30,7 @@ ENOUGH_DOMAINS = 8
 
 
 class Topologies:
-    """What the snapshot's pod groups ask of topology."""
+    """What the snapshot's pod groups ask of their members together: number and topology."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -54,6 +54,18 @@ class Topologies:
         column = self._snapshot.label_column(wanted.topology_key)
         domains = {column.ids.item(row) for row in (*rows, *self._snapshot.groups.of(group))}
         return len(domains) == 1 and 0 not in domains
+
+    def lacks(self, group: str, *, coming: int = 0) -> bool:
+        """Whether the members that are placed, and so many more, are fewer than run together."""
+        row = self.row(group)
+        placed = sum(self._snapshot.groups.of(group).values()) if row is not None else 0
+        return row is not None and placed + coming < row.min_count
+
+    def objection(self, group: str, rows: Sequence[int]) -> Cause:
+        """Why members of the group may not stay on these rows, on which they are counted."""
+        if not self.agree(group, rows):
+            return Cause.NODE_CHANGED
+        return Cause.GANG if self.lacks(group) else Cause.NONE
 
 
 class GangPlacer:

@@ -291,6 +291,34 @@ def test_a_gang_outside_of_the_domain_its_group_requires_is_a_conflict(world: Wo
     assert kinds([verdict]) == [(VerdictKind.CONFLICT, Cause.NODE_CHANGED)]
 
 
+def test_members_of_a_gang_that_has_left_are_not_placed_one_by_one(world: World) -> None:
+    """The dispatcher sends one that follows, or replaces another, by a picture that may be old."""
+    group = GroupRow(min_count=2)
+    world.machine.cluster.object_seen(POD_GROUP, "default/g", encode_group(group))
+    shape = shape_of(500, group="default/g")
+    pods = [world.api.create(f"g{i}", shape) for i in range(6)]
+
+    def proposed(*members: int) -> tuple[VerdictKind, Cause]:
+        chosen = [pods[i] for i in members]
+        (verdict,) = world.propose(world.incoming(*chosen, nodes=("n1",) * len(chosen)))
+        return verdict.kind, verdict.cause
+
+    assert proposed(0) == (VerdictKind.CONFLICT, Cause.GANG)
+    assert world.used("n1") == {}, "what was counted for the check is taken back"
+    assert proposed(0, 1)[0] is VerdictKind.COMMITTED
+    world.settle_all()
+    world.api.delete(pods[0])
+    world.deliver()
+    assert proposed(2)[0] is VerdictKind.COMMITTED, "it replaces one of a gang that runs"
+    world.settle_all()
+    for pod in pods[1:3]:
+        world.api.delete(pod)
+    world.deliver(2)
+    assert proposed(3) == (VerdictKind.CONFLICT, Cause.GANG)
+    assert proposed(3, 4)[0] is VerdictKind.COMMITTED
+    assert proposed(5)[0] is VerdictKind.COMMITTED, "one more follows by itself"
+
+
 def test_of_two_attempts_in_one_batch_the_newer_is_remembered(world: World) -> None:
     """The dispatcher sent again after a lost stream; the older waited behind others of its own."""
     pod = world.api.create("p", ONE)

@@ -102,6 +102,18 @@ def test_one_step_of_the_log_has_every_nomination_and_every_victim(world: Gangin
     assert sorted(world.machine.owned()) == sorted(made.uid for made in pods)
 
 
+def test_nobody_goes_for_one_member_of_a_gang_that_would_not_be_whole(world: Ganging) -> None:
+    old, pods = world.old(), world.gang()
+    incoming = world.decided_together(pods)
+    assert incoming is not None
+    whom = incoming.proposal.victims
+    one = world.incoming(pods[0], nodes=("n1",), shapes=(pods[0].shape,))
+    alone = one._replace(proposal=msgspec.structs.replace(one.proposal, victims=whom))
+    (verdict,) = world.propose(alone)
+    assert (verdict.kind, verdict.cause) == (VerdictKind.CONFLICT, Cause.GANG)
+    assert world.flags(old) == [0, 0]
+
+
 def test_nobody_is_asked_before_every_nomination_is_written(world: Ganging) -> None:
     world.old()
     pods = world.gang()
