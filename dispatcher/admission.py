@@ -69,7 +69,7 @@ RUNS = AdmissionCondition(
 class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Times of admission."""
 
-    promise_s: float = 300.0
+    promise_s: float = 660.0
     """How long room is kept for pods of an admitted Job while none of them appears; 0: for ever."""
 
 

@@ -72,10 +72,11 @@ class DispatcherSettings(LeaderSettings):
         },
     )
     promise_s: float = dataclasses.field(
-        default=300.0,
+        default=660.0,
         metadata={
             "help": "seconds for which a queue keeps room for pods of an admitted Job while none "
-            "of them appears; 0: for ever. Five minutes is what Kueue waits for pods by default"
+            "of them appears; 0: for ever. A Job controller replaces a pod that has failed often "
+            "after ten minutes"
         },
     )
     linger_ms: float = dataclasses.field(

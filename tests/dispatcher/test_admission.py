@@ -124,7 +124,7 @@ def test_room_is_not_kept_for_ever_for_pods_that_nobody_makes() -> None:
     assert field.brain.units() == ["m0"]
     place(field, "m0")
     field.job("next", "a", 3)
-    for _ in range(29):
+    for _ in range(69):
         field.brain.wait(9)
         assert field.resumed(rounds=1) == [], "a pod of it has come"
     field.brain.wait(20)
@@ -133,7 +133,7 @@ def test_room_is_not_kept_for_ever_for_pods_that_nobody_makes() -> None:
     told = field.told("j")
     assert told is not None
     assert (told.status, told.reason) == ("True", "PodsMissing")
-    assert "300 s" in told.message
+    assert "660 s" in told.message
     field.pod("m1", members("a"), job="j")
     assert field.brain.units() == [], "it waits as one that was promised nothing"
     field.end("next")
@@ -158,10 +158,10 @@ def test_a_job_that_is_suspended_and_resumed_has_its_whole_time_again() -> None:
     field = JobField(a=QueueRow(limit=limit(100)))
     field.job("j", "a", 1)
     assert field.resumed() == ["j"]
-    field.writes(290)
+    field.writes(650)
     field.change("j", suspended=True)
     assert field.resumed() == ["j"]
-    for _ in range(28):
+    for _ in range(64):
         field.writes(10)
     assert field.amount("j") == 1
     for _ in range(3):
