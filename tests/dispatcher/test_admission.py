@@ -124,7 +124,7 @@ def test_room_is_not_kept_for_ever_for_pods_that_nobody_makes() -> None:
     assert field.brain.units() == ["m0"]
     place(field, "m0")
     field.job("next", "a", 3)
-    for _ in range(69):
+    for _ in range(65):
         field.brain.wait(9)
         assert field.resumed(rounds=1) == [], "a pod of it has come"
     field.brain.wait(20)
