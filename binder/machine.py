@@ -252,7 +252,7 @@ class Machine:
     def stepped(self, binding: Binding) -> None:
         """An answer went into a binding: draw the conclusions of where it is now."""
         if binding.over:
-            self._ended_at(binding, binding.stage)
+            self._conclude(binding)
         else:
             uid = binding.uid
             assert self.open.get(uid) is binding, f"{uid} is open and nobody's"
@@ -261,9 +261,9 @@ class Machine:
             end.told = True
             self._tell(binding, end)
 
-    def _ended_at(self, binding: Binding, stage: Stage) -> None:
+    def _conclude(self, binding: Binding) -> None:
         """It is bound, or its reservation is over."""
-        uid, bound = binding.uid, stage is Stage.BOUND
+        uid, bound = binding.uid, binding.stage is Stage.BOUND
         settled = self.open.pop(uid, None) is not None
         assert binding.end is not None or not settled, f"{uid} ended without an outcome"
         if settled and bound:

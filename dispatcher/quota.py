@@ -51,7 +51,7 @@ class QuotaGate:
         self._flying: dict[str, Shape] = {}
         """Members in flight that the log does not show placed."""
         self._landing: dict[str, float] = {}
-        """Those of them that were bound, and since when that is known."""
+        """Those of them that were bound, and since when that is known; the oldest first."""
         self._now = 0.0
         self._returned = False
         self.version = 0
@@ -194,6 +194,7 @@ class QuotaGate:
     def bound(self, uid: str) -> None:
         """A pod has a node, by another source than the log."""
         if uid in self._flying:
+            self._landing.pop(uid, None)  # a gang's members land when one does: keep the order
             self._landing[uid] = self._now
 
     def tick(self, now: float, *, followed_since: float | None) -> None:

@@ -9,11 +9,11 @@ there.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from stretto.model.lately import LatelyOf
 from stretto.model.shape import NAME_FIELD as NAME_FIELD
 from stretto.model.shape import NodeTerm, PreferredNodeTerm, Requirement, Shape
 from stretto.model.term_index import int64
@@ -200,22 +200,8 @@ def prepare_node_terms(shape: Shape) -> None:
         _selecting(shape.node_selector)
 
 
-_KEPT = 8
-_making = threading.Lock()
-_made: dict[int, tuple[object, NodeTerms]] = {}
-"""What was made lately, by what of: filters of several plugins ask for the terms of one pod."""
-
-
-def _remembered(source: object, make: Callable[[], NodeTerms]) -> NodeTerms:
-    kept = _made.get(id(source))
-    if kept is None or kept[0] is not source:
-        kept = source, make()
-        kept[1].settle()
-        with _making:  # another thread may prepare terms
-            while len(_made) >= _KEPT:
-                del _made[next(iter(_made))]
-            _made[id(source)] = kept
-    return kept[1]
+_made: LatelyOf[NodeTerms] = LatelyOf(8)
+"""By what they were made of: filters of several plugins ask for the terms of one pod."""
 
 
 def _together(terms: Sequence[NodeTerm]) -> NodeTerms:
@@ -224,9 +210,10 @@ def _together(terms: Sequence[NodeTerm]) -> NodeTerms:
         for term in terms:
             if _means_something(term):
                 found.add(term.expressions, term.fields)
+        found.settle()
         return found
 
-    return _remembered(terms, make)
+    return _made.of(terms, make)
 
 
 def _weighed(weighed: Sequence[PreferredNodeTerm]) -> NodeTerms:
@@ -235,18 +222,20 @@ def _weighed(weighed: Sequence[PreferredNodeTerm]) -> NodeTerms:
         for item in weighed:
             if item.weight and _means_something(item.term):
                 found.add(item.term.expressions, item.term.fields, weight=item.weight)
+        found.settle()
         return found
 
-    return _remembered(weighed, make)
+    return _made.of(weighed, make)
 
 
 def _selecting(selector: tuple[tuple[str, str], ...]) -> NodeTerms:
     def make() -> NodeTerms:
         found = NodeTerms()
         found.add([Requirement(key, "In", (value,)) for key, value in selector])
+        found.settle()
         return found
 
-    return _remembered(selector, make)
+    return _made.of(selector, make)
 
 
 def _means_something(term: NodeTerm) -> bool:

@@ -7,13 +7,13 @@ See :mod:`stretto.model.term_index`; a number below stands for terms.
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterable, Mapping, Sequence, Set
 from enum import IntEnum
 from typing import NamedTuple
 
 import msgspec
 
+from stretto.model.lately import Lately, LatelyOf
 from stretto.model.shape import PodTerm, Shape
 from stretto.model.term_index import TermIndex, planes
 
@@ -102,40 +102,32 @@ def terms_digest(terms: tuple[Term, ...]) -> bytes:
 
 
 _KEPT = 4
-_making = threading.Lock()
-_known: dict[bytes, TermSet] = {}
-"""What was made lately, by digest: pods of several kinds have the same terms, and what is made of
-them is the same for each snapshot. Made beside the loop, if it is to be."""
+_sets: Lately[TermSet] = Lately(_KEPT)
+"""By digest: pods of several kinds have the same terms, and what is made of them is the same for
+each snapshot. Made beside the loop, if it is to be."""
+_digested: LatelyOf[tuple[tuple[Term, ...], bytes]] = LatelyOf(_KEPT)
+"""By shape."""
 
 
 def term_set(terms: tuple[Term, ...], digest: bytes) -> TermSet:
     """The terms that have a digest."""
-    found = _known.get(digest)
-    if found is None:
-        found = TermSet(terms, digest)
-        found.settle()
-        with _making:  # another thread may prepare terms
-            while len(_known) >= _KEPT:
-                del _known[next(iter(_known))]
-            _known[digest] = found
-    return found
 
+    def make() -> TermSet:
+        made = TermSet(terms, digest)
+        made.settle()
+        return made
 
-_digested: dict[int, tuple[Shape, tuple[Term, ...], bytes]] = {}
-"""Lately, by shape."""
+    return _sets.of_key(digest, make)
 
 
 def many_of(shape: Shape) -> tuple[tuple[Term, ...], bytes]:
     """The very many terms of a shape, and their digest."""
-    kept = _digested.get(id(shape))
-    if kept is None or kept[0] is not shape:
+
+    def make() -> tuple[tuple[Term, ...], bytes]:
         terms = terms_of(shape)
-        kept = shape, terms, terms_digest(terms)
-        with _making:
-            while len(_digested) >= _KEPT:
-                del _digested[next(iter(_digested))]
-            _digested[id(shape)] = kept
-    return kept[1:]
+        return terms, terms_digest(terms)
+
+    return _digested.of(shape, make)
 
 
 def prepare_terms(shape: Shape) -> None:

@@ -133,6 +133,20 @@ def test_what_is_bound_before_the_log_shows_it_counts_until_then() -> None:
     assert not brain.machine.quota.view.accounts.by_name, "the log was read anew and has them all"
 
 
+def test_a_pod_that_is_seen_bound_again_holds_up_no_other() -> None:
+    cluster = Cluster(a=QueueRow(limit=limit(200)))
+    brain = cluster.brain
+    brain.shard()
+    brain.pods(3, shape(queue="a"))
+    brain.settle(*brain.units())
+    brain.wait(0)
+    brain.bind("p0", "p1")
+    brain.wait(9)
+    brain.machine.quota.bound("p0")
+    brain.wait(2)
+    assert brain.units() == ["p2"], "the room of p1 is free, whatever is heard of p0"
+
+
 def test_a_unit_that_comes_back_frees_its_place_for_another_shape() -> None:
     cluster = Cluster(a=QueueRow(limit=limit(200)))
     brain = cluster.brain

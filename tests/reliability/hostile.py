@@ -196,7 +196,7 @@ def costs_of(document: dict[str, Any], *, nodes: int) -> dict[str, float]:
     raw = json.dumps(document).encode()
     plain = shape_of(decode_pod(json.dumps(pod()).encode()), label_keys=KEYS)
     kernel, binder = field(nodes, plain), field(nodes, plain)
-    vars(term_set)["_known"].clear()  # else a repeat finds its terms in order
+    vars(term_set)["_sets"].clear()  # else a repeat finds its terms in order
     gc.collect()
     gc.freeze()
     costs: dict[str, float] = {}
