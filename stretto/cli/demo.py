@@ -143,12 +143,12 @@ async def run_demo(settings: DemoSettings, *, stop: asyncio.Event) -> int:
     """Run the main job; 0 only if every invariant held."""
     try:
         (settings.out / "logs").mkdir(parents=True, exist_ok=True)
+        for old in (settings.out / "logs").glob("*.log"):
+            old.unlink()
     except OSError as error:
         raise OperatorError(
             f"--out {settings.out}: {error.strerror}; name a folder that can be written"
         ) from None
-    for old in (settings.out / "logs").glob("*.log"):
-        old.unlink()
     with tempfile.TemporaryDirectory(prefix="stretto-demo-") as folder:
         async with KeptLedger(folder=pathlib.Path(folder)) as ledger:
             demo = Demo(settings, ledger=ledger)

@@ -14,6 +14,7 @@ import dataclasses
 import os
 import pathlib
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -28,11 +29,16 @@ from stretto.config.common import ConfigError, check_logs, check_name
 from stretto.config.ledger import LedgerSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
+from stretto.kube.errors import KubeError
 from stretto.kube.leadership import cancelled
+from stretto.kube.lease import ADDRESS
 from stretto.model.errors import OperatorError
 from stretto.telemetry.logs import setup_logging
 
 READY_TIMEOUT_S = 60.0
+STANDBY_S = 15.0
+"""Who is ready sooner leads: a standby says that it is one when a Lease could have run out."""
+LEASE_LOOK_S = 0.5
 BINDER = "binder"
 T = TypeVar("T")
 Excuse = Callable[[], bool]
@@ -146,11 +152,23 @@ def control_flags(settings: RunSettings) -> list[str]:
 
 
 def log_of(settings: RunSettings, name: str) -> pathlib.Path | None:
-    """The log file of a role, None for this terminal."""
+    """The log file of a role, None for this terminal.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
     if settings.log_dir is None:
         return None
-    settings.log_dir.mkdir(parents=True, exist_ok=True)
-    return settings.log_dir / f"{name}.log"
+    log = settings.log_dir / f"{name}.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.open("ab").close()
+    except OSError as error:
+        raise RunError(
+            f"--log-dir {settings.log_dir}: {log.name}: {error.strerror}; name a folder that can "
+            "be written"
+        ) from None
+    return log
 
 
 def shard_role(settings: RunSettings, *, number: int, ports: Ports) -> Role:
@@ -231,14 +249,64 @@ class NamespaceHead(msgspec.Struct):
     metadata: dict[str, object]
 
 
+class LeaseMetadata(msgspec.Struct, rename="camel"):
+    """As much of a Lease's as telling who leads needs."""
+
+    resource_version: str
+    annotations: dict[str, str] = {}
+
+
+class LeaseHead(msgspec.Struct):
+    """As much of a Lease as telling who leads needs."""
+
+    metadata: LeaseMetadata
+
+
+async def cluster_of(settings: RunSettings) -> KubeConfig:
+    """Where the API server is, and as whom we go there."""
+    path = settings.kubeconfig
+    return await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
+
+
+async def check_leads(settings: RunSettings, *, role: str, address: str) -> None:
+    """Make sure that a role of ours does not stand by for another deployment's: nothing would be
+    scheduled here, and our shards would follow to the leader and take the place of its own shards,
+    which have the same names.
+
+    Raises:
+        RunError: its Lease is held, and renewed, at another address.
+    """
+    lease = f"{settings.lease_namespace}/stretto-{role}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{lease.replace('/', '/leases/')}"
+    seen = ""
+    async with KubeClient(await cluster_of(settings)) as client:
+        while True:
+            try:
+                reply = await client.get(path)
+            except KubeError:
+                return  # whoever acts on the Lease finds out
+            if reply.status != 200:
+                return
+            found = msgspec.json.decode(reply.body, type=LeaseHead).metadata
+            leader = found.annotations.get(ADDRESS, "")
+            if leader in ("", address):
+                return
+            if seen not in ("", found.resource_version):
+                raise RunError(
+                    f"another {role}, at {leader}, holds Lease {lease}: this cluster is served "
+                    "already; stop that one first"
+                )
+            seen = found.resource_version  # who is dead does not renew it
+            await asyncio.sleep(LEASE_LOOK_S)
+
+
 async def cluster_uid(settings: RunSettings) -> str:
     """The uid of kube-system, which names the cluster.
 
     Raises:
         RunError: the API server does not answer, or refuses.
     """
-    path = settings.kubeconfig
-    config = await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
+    config = await cluster_of(settings)
     async with KubeClient(config) as client:
         await client.check()
         reply = await client.get("/api/v1/namespaces/kube-system")
@@ -294,11 +362,12 @@ async def run_all(
     if uid is None:
         return 0
     async with ledger_of(settings, uid=uid) as (url, excuse):
-        roles = roles_of(settings, redis_url=url, ports=Ports())
+        ports = Ports()
+        roles = roles_of(settings, redis_url=url, ports=ports)
         supervisor = Supervisor(roles, forks=Forks(server))
         supervisor.roles[BINDER].excuse = excuse
         try:
-            await unless(stop, start(supervisor))
+            await unless(stop, start_leading(supervisor, settings=settings, ports=ports))
             if settings.log_ready and not stop.is_set():
                 shards = "1 shard" if settings.shards == 1 else f"{settings.shards} shards"
                 sys.stderr.write(
@@ -325,16 +394,43 @@ async def stopped_or_failed(stop: asyncio.Event, *, supervisor: Supervisor) -> N
         raise supervisor.failed.result()
 
 
-async def start(supervisor: Supervisor) -> None:
-    """Start all roles and wait until they are ready.
+async def start_leading(supervisor: Supervisor, *, settings: RunSettings, ports: Ports) -> None:
+    """Start all roles, wait until they are ready, and make sure that they lead.
+
+    Raises:
+        RunError: another deployment does.
+    """
+    addresses = {BINDER: ports.binder, "dispatcher": ports.dispatcher}
+
+    async def ready(names: tuple[str, ...], after_s: float) -> None:
+        for role in addresses.keys() & set(names):
+            if after_s >= STANDBY_S:
+                await check_leads(settings, role=role, address=f"127.0.0.1:{addresses[role]}")
+
+    await start(supervisor, ready=ready)
+
+
+async def nothing_more(names: tuple[str, ...], after_s: float) -> None:
+    """Nobody asks whether roles that are ready lead."""
+
+
+async def start(
+    supervisor: Supervisor,
+    *,
+    ready: Callable[[tuple[str, ...], float], Coroutine[Any, Any, None]] = nothing_more,
+) -> None:
+    """Start all roles and wait until they are ready; ``ready`` is told which, and how many seconds
+    it took.
 
     The Binder first: whoever dials it before it leads dials again and again, at a millisecond each
     time, and beside it nothing starts sooner where there are not many CPUs.
     """
     others = [name for name in supervisor.roles if name != BINDER]
     for names in ((BINDER,), others):
+        began = time.monotonic()
         await supervisor.start(*names)
         await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S, names=tuple(names))
+        await ready(tuple(names), time.monotonic() - began)
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

@@ -147,7 +147,8 @@ class EmbeddedServer:
             self._lock = await self._take_lock()
         except OSError as error:
             raise LedgerRefused(
-                f"the ledger's folder {self.folder} cannot be used: {error.strerror}"
+                f"the ledger's folder {self.folder} cannot be used: {error.strerror}; name a "
+                "folder that can be written with --state-dir"
             ) from None
         socket = self._socket_path()
         self.url = f"unix://{socket}"

@@ -30,7 +30,12 @@ def nodes_of(settings: LoadSettings) -> list[NodeRecord]:
         return node_records()
     if settings.nodes.isascii() and settings.nodes.isdigit() and len(settings.nodes) < 8:
         return list(synthetic.nodes(int(settings.nodes)))
-    return read_nodes(Path(settings.nodes))
+    path = Path(settings.nodes)
+    if not path.exists():
+        raise TraceError(
+            f"--nodes {settings.nodes}: neither a number of nodes, nor {OPENB}, nor a file"
+        )
+    return read_nodes(path)
 
 
 async def create_nodes(

@@ -20,3 +20,9 @@ async def test_an_out_folder_that_cannot_be_made_is_named(tmp_path: pathlib.Path
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OperatorError, match=r"--out .*file/out: Not a directory; name a folder"):
         await run_demo(DemoSettings(out=tmp_path / "file" / "out"), stop=asyncio.Event())
+
+
+async def test_a_log_that_cannot_be_replaced_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "logs" / "binder.log").mkdir(parents=True)
+    with pytest.raises(OperatorError, match=r"--out .*: Is a directory; name a folder"):
+        await run_demo(DemoSettings(out=tmp_path), stop=asyncio.Event())

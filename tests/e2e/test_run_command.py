@@ -72,6 +72,17 @@ async def test_a_second_run_finds_the_state_of_the_first(api: Api, tmp_path: Pat
     assert not await api.overcommitted()
 
 
+async def test_a_second_run_beside_the_first_is_refused(api: Api, tmp_path: Path) -> None:
+    """With a ledger of its own it would stand by, and its shards would push out the first's."""
+    kubeconfig = str(api.plane.kubeconfig)
+    async with running(tmp_path, "run", "--kubeconfig", kubeconfig, "--shards=1") as first:
+        assert READY_LINE.fullmatch(await ready_line(first))
+        state = str(tmp_path / "another")
+        end = await ended(tmp_path, "run", "--kubeconfig", kubeconfig, "--state-dir", state)
+        is_one_clear_line(end, "another binder, at 127.0.0.1:", "kube-system/stretto-binder")
+        assert first.returncode is None
+
+
 async def test_an_unknown_flag_is_named(tmp_path: Path) -> None:
     end = await ended(tmp_path, "run", "--shard", "2")
     is_one_clear_line(

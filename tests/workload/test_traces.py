@@ -13,8 +13,10 @@ from stretto.model.shape import Requirement
 from stretto.model.shaping import shape_of
 from stretto.workload.manifests import pod_manifest
 from stretto.workload.node_traces import read_nodes
+from stretto.workload.nodes import nodes_of
 from stretto.workload.openb import compression_of, openb_nodes, openb_pods, pod_records
 from stretto.workload.records import GIB, GPU, GPU_MILLI, MODEL_LABEL
+from stretto.workload.settings import LoadSettings
 from stretto.workload.table import TraceError
 from stretto.workload.traces import read_pods
 
@@ -172,3 +174,9 @@ def test_openb_keeps_its_order_under_compression() -> None:
     created = [compress(r.created_s) for r in records]
     assert created == sorted(created)
     assert compress.cut_s > 100 * 86400
+
+
+@pytest.mark.parametrize("nodes", ["-3", "1.5", "nosuch.csv", "99999999"])
+def test_nodes_that_are_neither_a_number_nor_a_file(nodes: str) -> None:
+    with pytest.raises(TraceError, match=f"--nodes {nodes}: neither a number of nodes"):
+        nodes_of(LoadSettings(nodes=nodes))
