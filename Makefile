@@ -48,8 +48,8 @@ test: check ## run the checks, then all tests (ARGS="-k …" to narrow)
 proto: install ## generate the code beside proto/*.proto
 	$(BIN)/python proto/generate.py
 
-golden: install ## check golden cases against the placement code: make golden CASES="PATH…"
-	$(BIN)/stretto golden $(CASES)
+golden: install ## check golden cases against the placement code: [CASES="PATH…"], all of tests/golden without
+	$(BIN)/stretto golden $(or $(CASES),tests/golden)
 
 differential: install ## fresh worlds, decided by kube-scheduler's code and by ours: PODS=10000 [ARGS="--seed 1 …"]
 	$(BIN)/python -m tests.golden.differential --pods $(or $(PODS),1000) $(ARGS)
