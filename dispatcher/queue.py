@@ -33,7 +33,6 @@ from dispatcher.wakeups import Wakeups
 from stretto.model.unit import Version
 from stretto.placement.events import QUOTA_CAME_BACK, TIMEOUT, ClusterEvent
 from stretto.placement.hints import QUOTA
-from stretto.quota.rows import USAGE
 
 FRONT = -(1 << 60)
 """Orders from here on are before every order of a line."""
@@ -195,7 +194,7 @@ class Queue:
 
     def came_back(self, now: float) -> None:
         """Units for which quota had room have not taken it."""
-        for shape in self._wakeups.parked_for(USAGE):
+        for shape in self._wakeups.parked_for_quota():
             self._wake(shape, event=QUOTA_CAME_BACK, now=now)
 
     def tidy(self) -> None:

@@ -21,7 +21,8 @@ from dispatcher.pods import NO_VERSION
 from dispatcher.shapes import ShapeRecord
 from stretto.model.unit import Version
 from stretto.placement.events import ANYTHING, WILDCARD, ClusterEvent
-from stretto.placement.hints import Interest, interests_of, may_help
+from stretto.placement.hints import QUOTA, Interest, interests_of, may_help
+from stretto.quota.rows import USAGE
 
 KEPT_STEPS = 4096
 """Steps of the log that can be replayed; a decision is seldom more than a second old."""
@@ -77,9 +78,9 @@ class Wakeups:
         """Whether the shape is parked."""
         return shape.number in self._parked
 
-    def parked_for(self, resource: str) -> list[ShapeRecord]:
-        """The parked shapes that wait for news of a resource by its name."""
-        return list(self._by_resource.get(resource, {}).values())
+    def parked_for_quota(self) -> list[ShapeRecord]:
+        """The parked shapes that quota has refused; gangs too, which wait for anything."""
+        return [shape for shape in self._waiting_for(USAGE) if QUOTA in shape.plugins]
 
     def oldest(self) -> ShapeRecord | None:
         """The shape that has been parked for the longest time."""
@@ -131,7 +132,11 @@ class Wakeups:
     def _candidates(self, event: ClusterEvent) -> list[ShapeRecord]:
         if event.resource == WILDCARD:
             return [shape for shape, _ in self._parked.values()]
-        found = list(self._by_resource.get(event.resource, {}).values())
+        return self._waiting_for(event.resource)
+
+    def _waiting_for(self, resource: str) -> list[ShapeRecord]:
+        """The parked shapes that want to hear of a resource, by its name or of everything."""
+        found = list(self._by_resource.get(resource, {}).values())
         return found + list(self._by_resource.get(WILDCARD, {}).values())
 
     def validate(self) -> None:

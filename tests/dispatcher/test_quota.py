@@ -25,6 +25,7 @@ from stretto.quota.rows import (
 from stretto.quota.status import QueueCondition, QueueStatus, patch_of
 from stretto.snapshot.delta import API_SERVED, NAMESPACE, Delta, ObjectRow, encode_labels
 from tests.dispatcher.brain import BINDER, Brain, shape
+from tests.dispatcher.gangs import GANG_OF_3, GROUP, known, members_of
 from tests.dispatcher.test_no_pod_is_lost import Cluster as NoPodIsLost
 
 
@@ -131,6 +132,20 @@ def test_what_is_bound_before_the_log_shows_it_counts_until_then() -> None:
     assert brain.units() == [], "a list without it does not say what became of it"
     brain.machine.quota.anew([ObjectRow(API_SERVED, QUOTA_API)])
     assert not brain.machine.quota.view.accounts.by_name, "the log was read anew and has them all"
+
+
+def test_a_gang_goes_when_the_place_of_a_unit_that_came_back_is_what_it_lacked() -> None:
+    brain = Cluster(a=QueueRow(limit=limit(300))).brain
+    brain.shard()
+    brain.pod("single", shape(queue="a"))
+    assert brain.units() == ["single"]
+    known(brain, GANG_OF_3)
+    for number in range(3):
+        brain.pod(f"m{number}", shape(queue="a"), group=GROUP)
+    assert brain.units() == []
+    brain.delete("single", leaving=True)
+    assert brain.units() == ["m0"], "no step of the log says that there is room now"
+    assert members_of(brain, "m0") == ["m0", "m1", "m2"]
 
 
 def test_a_pod_that_is_seen_bound_again_holds_up_no_other() -> None:
