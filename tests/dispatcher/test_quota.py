@@ -144,6 +144,8 @@ def test_a_gang_goes_when_the_place_of_a_unit_that_came_back_is_what_it_lacked()
         brain.pod(f"m{number}", shape(queue="a"), group=GROUP)
     assert brain.units() == []
     brain.delete("single", leaving=True)
+    brain.dispatch()
+    brain.wait(11)
     assert brain.units() == ["m0"], "no step of the log says that there is room now"
     assert members_of(brain, "m0") == ["m0", "m1", "m2"]
 
