@@ -137,6 +137,10 @@ class _Reading:
         self.unseen: list[Unseen] = []
         self._last: dict[str, int] = {}
         """Kind → newest version told so far."""
+        self._there: dict[str, set[str]] = {}
+        """Kind → uids of what exists as far as it was told."""
+        self._unlisted: dict[str, set[str]] = {}
+        """Of these, what the list of a further recording has not shown yet."""
         self._lost: list[dict[str, int]] = []
         """For each thing missing of which nothing is known: the same then."""
 
@@ -158,19 +162,40 @@ class _Reading:
             self._change(line)
 
     def _listed(self, line: Line) -> None:
-        first = line.kind not in self._last
+        """A list, whose objects follow. That of a further recording says nothing of what the one
+        before has told: only what came after that is unseen, and what does not follow is gone."""
+        self._end_list(line.kind)
+        first, after = line.kind not in self._last, line.after
+        if not first and not after:
+            after = self._last[line.kind]
+            self._unlisted[line.kind] = set(self._there.get(line.kind, ()))
         self._last[line.kind] = line.until
         gone = frozenset(line.gone)
-        self.unseen.append(Unseen(line.kind, line.after, line.until, line.t, gone, first=first))
+        self.unseen.append(Unseen(line.kind, after, line.until, line.t, gone, first=first))
 
     def _change(self, line: Line) -> None:
         gone = line.type == "DELETED"
         version = int(line.object["metadata"]["resourceVersion"])
         change = Change(version, line.t, line.kind, line.object, gone)
         self.changes.setdefault((line.kind, change.uid, version, gone), change)
-        self._last[line.kind] = max(version, self._last.get(line.kind, 0))
+        there = self._there.setdefault(line.kind, set())
+        (there.discard if gone else there.add)(change.uid)
+        if version > self._last.get(line.kind, 0):
+            self._last[line.kind] = version
+            self._end_list(line.kind)
+        self._unlisted.get(line.kind, set()).discard(change.uid)
+
+    def _end_list(self, kind: str) -> None:
+        """All objects of the list of a further recording were read."""
+        gone = self._unlisted.pop(kind, None)
+        if gone:
+            number = max(i for i, unseen in enumerate(self.unseen) if unseen.kind == kind)
+            self.unseen[number] = dataclasses.replace(self.unseen[number], gone=frozenset(gone))
+            self._there[kind] -= gone
 
     def whole(self) -> ApiLog:
+        for kind in list(self._unlisted):
+            self._end_list(kind)
         lost = [Unseen(kind, last.get(kind, 0), EVER) for last in self._lost for kind in self._last]
         ordered = sorted(self.changes.values(), key=lambda change: (change.version, change.gone))
         return ApiLog(ordered, self.gaps, self.unseen + lost)

@@ -319,6 +319,49 @@ def test_what_was_bound_before_the_recording_is_not_judged() -> None:
     assert set(findings.unknown) == {"I6"}, "the ledger tells of a gang's member that was gone"
 
 
+def recorded_again(story: Story) -> None:
+    """The recorder was started anew, with the same file."""
+    for kind in ("nodes", "pods", "leases", "podgroups"):
+        objects = story.existing(kind).values()
+        story.api += [
+            {"t": story.now, "kind": kind, "type": "LISTED", "until": story.version},
+            *({"t": story.now, "kind": kind, "type": "ADDED", "object": o} for o in objects),
+        ]
+
+
+def test_a_further_recording_hides_nothing_that_the_one_before_has_told() -> None:
+    story = good()
+    before = story.check()
+    recorded_again(story)
+    again = story.check()
+    assert again.verdict == before.verdict == "held"
+    assert again.notes["binds before the recording began"] == 0
+    assert again.checks["I10"] == before.checks["I10"]
+
+
+def test_what_the_list_of_a_further_recording_does_not_show_is_gone() -> None:
+    story = good()
+    full = [f"x{number}" for number in range(7)]
+    for name in full:
+        story.pod(name)
+        story.placed(name, "n2")
+    told = len(story.api)
+    story.deleted("x0")
+    story.freed("x0", "n2")
+    del story.api[told:]  # nobody watched
+    gone = story.existing("pods")
+    del gone["u-x0"]
+    story.version += 1
+    story.api += [
+        {"t": story.now, "kind": "pods", "type": "LISTED", "until": story.version},
+        *({"t": story.now, "kind": "pods", "type": "ADDED", "object": o} for o in gone.values()),
+    ]
+    story.pod("y")
+    story.placed("y", "n2")
+    findings = story.check()
+    assert findings.violations == [], "x0 has left the room that y takes"
+
+
 def test_a_line_that_cannot_be_read_may_have_been_any_change() -> None:
     """Until the end it is not known what exists."""
     story = good()
