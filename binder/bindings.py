@@ -26,7 +26,7 @@ import enum
 
 import msgspec
 
-from binder.commit import Reservation
+from binder.proposals import Reservation
 from stretto.model.unit import Cause, OutcomeKind
 
 MAX_REBASES = 5

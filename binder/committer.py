@@ -32,12 +32,12 @@ from typing import Protocol
 
 from binder.auditor import PERIOD_S, Expected, LedgerAudit, drift
 from binder.bindings import Binding, Stage
-from binder.commit import Incoming, Settled
 from binder.evictor import Evictor
 from binder.executor import Executor
 from binder.machine import Machine
 from binder.order import Waiting
 from binder.prebinder import PreBinder, in_prebind
+from binder.proposals import Incoming, Settled
 from binder.publisher import Publisher
 from stretto.kube.events import EventWriter, PodEvent
 from stretto.ledger.client import Ledger

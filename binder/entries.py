@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from binder.bindings import Binding, Stage
-from binder.commit import lines_of
+from binder.proposals import lines_of
 from stretto.ledger.types import Charge, EntryState, LedgerEntry
 from stretto.model.shape import Shape
 

@@ -18,7 +18,7 @@ from binder.auditor import Expected
 from binder.bindings import Binding, End, Stage
 from binder.budgets import Budgets
 from binder.cluster import Cluster
-from binder.commit import Batch, Committer, Incoming, Reservation, Settled
+from binder.commit import Committer
 from binder.effects import Effects, Scheduled
 from binder.entries import entry_for
 from binder.freezes import Freezes
@@ -26,6 +26,7 @@ from binder.outcomes import OutcomeLog
 from binder.placed import PodFacts, PodRow
 from binder.prebind import Prebinds, special_key
 from binder.preemptions import Preemptions
+from binder.proposals import Batch, Incoming, Reservation, Settled
 from binder.rooms import Rooms
 from stretto.ledger.types import (
     NO_ATTEMPT,

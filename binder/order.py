@@ -18,7 +18,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 
-from binder.commit import Incoming
+from binder.proposals import Incoming
 
 WINDOW_S = 0.25
 Key = tuple[int, int, int]

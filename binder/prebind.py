@@ -26,8 +26,8 @@ from typing import NamedTuple
 import msgspec
 
 from binder.bindings import Binding
-from binder.commit import Reservation
 from binder.device_book import DeviceBook
+from binder.proposals import Reservation
 from binder.storage import Storage
 from stretto.model.devices import Allocation, ClaimRow, Request
 from stretto.snapshot.volume_rows import VolumeRow

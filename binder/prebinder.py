@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from binder.bindings import Binding, Stage
-from binder.commit import Reservation
 from binder.device_writer import DeviceWriter
 from binder.executor import version_of
 from binder.machine import Machine
 from binder.prebind import Answer, ClaimWrite, Nomination, Phase, Prebind, Step, Write
+from binder.proposals import Reservation
 from stretto.kube.client import MERGE, KubeClient, path_part, pod_path
 from stretto.kube.errors import KubeError
 from stretto.model.unit import Release

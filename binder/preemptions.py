@@ -20,13 +20,13 @@ nomination), and the unit is decided again. What was evicted by then stays evict
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from binder.budgets import Budgets
 from binder.cluster import Cluster
 from binder.preemption_claims import Claim, ClaimStage, Leaving, Seat
+from binder.proposals import Incoming
 from stretto.model.groups import group_name_of
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause, Diagnosis, Outcome, OutcomeKind, VerdictKind
@@ -36,9 +36,6 @@ from stretto.placement.kernel import Kernel
 from stretto.placement.lots import Lot, Victim
 from stretto.placement.victims import Victims
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
-
-if TYPE_CHECKING:
-    from binder.commit import Incoming
 
 DOOMED = LEAVING | PREEMPTED
 

@@ -13,11 +13,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
-from binder.commit import Incoming
 from binder.committer import CommitLoop
 from binder.executor import Executor
 from binder.machine import Machine
 from binder.prebinder import PreBinder
+from binder.proposals import Incoming
 from binder.publisher import Publisher
 from stretto.aside import put_in_order
 from stretto.model.shape import Shape

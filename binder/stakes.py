@@ -27,13 +27,13 @@ import msgspec
 import numpy as np
 
 from binder.cluster import Cluster
+from binder.proposals import Incoming
 from stretto.placement.kernel import Kernel
 from stretto.snapshot.stakes import STAKE, Seat, StakeRow, encode_stake, pool_of, stake_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from binder.commit import Incoming
     from stretto.model.shape import Shape
 
 SHARE = 0.3

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from binder.commit import Incoming
 from binder.committer import CommitLoop
 from binder.executor import Executor
 from binder.machine import Machine
 from binder.prebinder import PreBinder
+from binder.proposals import Incoming
 from binder.publisher import Publisher
 from binder.recovery import Opening, Repair
 from binder.watches import Watches

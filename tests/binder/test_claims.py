@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from binder.bindings import Stage
-from binder.commit import Incoming
 from binder.prebind import Write
+from binder.proposals import Incoming
 from stretto.kube.client import MERGE
 from stretto.ledger.types import LedgerMember, LedgerOp, LedgerUnit, ReserveKind
 from stretto.model.unit import (

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from binder.bindings import Stage
-from binder.commit import Incoming
 from binder.machine import Machine
 from binder.prebind import Answer, Nomination, Phase
+from binder.proposals import Incoming
 from stretto.ledger.twin import LedgerTwin
 from stretto.ledger.types import ReserveKind
 from stretto.model.shape import Shape

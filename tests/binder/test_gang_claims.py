@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from binder.commit import Incoming
 from binder.preemption_claims import ClaimStage
+from binder.proposals import Incoming
 from stretto.model.groups import POD_GROUP, GroupRow, encode_group
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause, OutcomeKind, VerdictKind

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binder.commit import Incoming
 from binder.order import WINDOW_S, Waiting
+from binder.proposals import Incoming
 from stretto.model.shape import Shape
 from stretto.model.unit import Attempt, Proposal, Unit, UnitId
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 import msgspec
 import pytest
 
-from binder.commit import Incoming
 from binder.placed import PodFacts
 from binder.preemption_claims import Claim, ClaimStage, Seat
+from binder.proposals import Incoming
 from stretto.model.objects import ObjectMeta
 from stretto.model.selector import RawSelector
 from stretto.model.shape import Shape

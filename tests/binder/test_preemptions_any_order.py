@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from binder.commit import Incoming
 from binder.preemption_claims import Claim, ClaimStage
+from binder.proposals import Incoming
 from stretto.model.unit import VerdictKind
 from stretto.snapshot.pod_records import LEAVING, PREEMPTED
 from tests.binder.test_preemptions import Preempting, pdb, pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from binder.commit import Incoming
+from binder.proposals import Incoming
 from binder.stakes import EXPIRE_S, FORGET_S, MATURE_S
 from stretto.model.shape import Shape
 from stretto.model.unit import Cause, Verdict, VerdictKind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from binder.commit import Reservation
 from binder.prebinder import limit_s
+from binder.proposals import Reservation
 from stretto.model.shape import Shape
 from stretto.model.unit import Member
 from stretto.placement.devices.plan import NO_DEVICES, DevicePlan

@@ -14,11 +14,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from binder.bindings import Action, ActionKind, Binding, Read, Stage
-from binder.commit import Batch, Incoming, Settled
 from binder.effects import Effects
 from binder.machine import Machine
 from binder.placed import PodFacts
 from binder.pod_labels import Labels
+from binder.proposals import Batch, Incoming, Settled
 from stretto.ledger.twin import LedgerTwin
 from stretto.ledger.types import LedgerOp, ReserveReply
 from stretto.model.shape import Shape

@@ -13,8 +13,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from binder.commit import Incoming
 from binder.machine import Machine
+from binder.proposals import Incoming
 from scheduler_shard.worker import Shard
 from stretto.ledger.twin import LedgerTwin
 from stretto.ledger.types import LedgerMember, LedgerOp, LedgerUnit, ReserveKind, account_kind
