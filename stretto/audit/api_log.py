@@ -137,10 +137,9 @@ class _Reading:
         self.unseen: list[Unseen] = []
         self._last: dict[str, int] = {}
         """Kind → newest version told so far."""
-        self._there: dict[str, set[str]] = {}
-        """Kind → uids of what exists as far as it was told."""
-        self._unlisted: dict[str, set[str]] = {}
-        """Of these, what the list of a further recording has not shown yet."""
+        self._unlisted: dict[str, tuple[int, set[str]]] = {}
+        """Kind → the list of a further recording that is being read (its number in ``unseen``), and
+        the uids told before that it has not shown yet."""
         self._lost: list[dict[str, int]] = []
         """For each thing missing of which nothing is known: the same then."""
 
@@ -168,7 +167,7 @@ class _Reading:
         first, after = line.kind not in self._last, line.after
         if not first and not after:
             after = self._last[line.kind]
-            self._unlisted[line.kind] = set(self._there.get(line.kind, ()))
+            self._unlisted[line.kind] = len(self.unseen), self._existing(line.kind)
         self._last[line.kind] = line.until
         gone = frozenset(line.gone)
         self.unseen.append(Unseen(line.kind, after, line.until, line.t, gone, first=first))
@@ -178,20 +177,22 @@ class _Reading:
         version = int(line.object["metadata"]["resourceVersion"])
         change = Change(version, line.t, line.kind, line.object, gone)
         self.changes.setdefault((line.kind, change.uid, version, gone), change)
-        there = self._there.setdefault(line.kind, set())
-        (there.discard if gone else there.add)(change.uid)
         if version > self._last.get(line.kind, 0):
             self._last[line.kind] = version
             self._end_list(line.kind)
-        self._unlisted.get(line.kind, set()).discard(change.uid)
+        elif line.kind in self._unlisted:
+            self._unlisted[line.kind][1].discard(change.uid)
+
+    def _existing(self, kind: str) -> set[str]:
+        """Uids of what was told of a kind, and not that it is gone."""
+        told = [change for change in self.changes.values() if change.kind == kind]
+        return {change.uid for change in told} - {change.uid for change in told if change.gone}
 
     def _end_list(self, kind: str) -> None:
         """All objects of the list of a further recording were read."""
-        gone = self._unlisted.pop(kind, None)
-        if gone:
-            number = max(i for i, unseen in enumerate(self.unseen) if unseen.kind == kind)
+        if kind in self._unlisted:
+            number, gone = self._unlisted.pop(kind)
             self.unseen[number] = dataclasses.replace(self.unseen[number], gone=frozenset(gone))
-            self._there[kind] -= gone
 
     def whole(self) -> ApiLog:
         for kind in list(self._unlisted):

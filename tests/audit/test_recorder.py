@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -30,21 +31,27 @@ def names(path: pathlib.Path) -> list[tuple[object, object]]:
     return [(line["kind"], line["type"]) for line in lines(path) if line["type"] != "LISTED"]
 
 
-async def test_every_change_is_recorded_in_order(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "api.jsonl"
+@contextlib.asynccontextmanager
+async def simulated() -> AsyncIterator[tuple[SimulatedCluster, KubeClient]]:
+    """A cluster without kubelets, with one node."""
     settings = SimulatorSettings(kubelet=KubeletMode.OFF)
     async with (
         SimulatedCluster(settings) as cluster,
         KubeClient(KubeConfig.from_url(cluster.url)) as client,
     ):
         await client.post("/api/v1/nodes", node_manifest("n1"))
-        async with Recorder(client, path) as recorder:
-            await create(client, "p")
-            cluster.cut_watches()
-            await create(client, "q")
-            await recorder.caught_up()
-            await delete(client, "p")
-            await until(lambda: ("pods", "DELETED") in names(path), "the deletion is recorded")
+        yield cluster, client
+
+
+async def test_every_change_is_recorded_in_order(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "api.jsonl"
+    async with simulated() as (cluster, client), Recorder(client, path) as recorder:
+        await create(client, "p")
+        cluster.cut_watches()
+        await create(client, "q")
+        await recorder.caught_up()
+        await delete(client, "p")
+        await until(lambda: ("pods", "DELETED") in names(path), "the deletion is recorded")
     assert names(path)[0] == ("nodes", "ADDED")
     assert [type_ for kind, type_ in names(path) if kind == "pods"][:2] == ["ADDED", "ADDED"]
     assert not [line for line in lines(path) if "gap" in line]
@@ -55,24 +62,18 @@ async def test_a_version_that_is_too_old_is_a_gap_only_if_something_was_missed(
     tmp_path: pathlib.Path, changed: bool
 ) -> None:
     path = tmp_path / "api.jsonl"
-    settings = SimulatorSettings(kubelet=KubeletMode.OFF)
-    async with (
-        SimulatedCluster(settings) as cluster,
-        KubeClient(KubeConfig.from_url(cluster.url)) as client,
-    ):
-        await client.post("/api/v1/nodes", node_manifest("n1"))
-        async with Recorder(client, path) as recorder:
-            await create(client, "p")
-            await recorder.caught_up()
-            cluster.faults.hold("nodes")
-            if changed:
-                await client.post("/api/v1/nodes", node_manifest("n2"))
-            await create(client, "q")
-            cluster.api.compact()
-            cluster.cut_watches("nodes")
-            cluster.release_watches()
-            await recorder.caught_up()
-            await asyncio.sleep(0.5)
+    async with simulated() as (cluster, client), Recorder(client, path) as recorder:
+        await create(client, "p")
+        await recorder.caught_up()
+        cluster.faults.hold("nodes")
+        if changed:
+            await client.post("/api/v1/nodes", node_manifest("n2"))
+        await create(client, "q")
+        cluster.api.compact()
+        cluster.cut_watches("nodes")
+        cluster.release_watches()
+        await recorder.caught_up()
+        await asyncio.sleep(0.5)
     gaps = [line for line in lines(path) if "gap" in line]
     assert bool(gaps) == changed
     for line in gaps:
@@ -93,31 +94,25 @@ async def test_what_a_restarted_server_does_not_tell_is_listed_version_by_versio
     tmp_path: pathlib.Path,
 ) -> None:
     path = tmp_path / "api.jsonl"
-    settings = SimulatorSettings(kubelet=KubeletMode.OFF)
-    async with (
-        SimulatedCluster(settings) as cluster,
-        KubeClient(KubeConfig.from_url(cluster.url)) as client,
-    ):
-        await client.post("/api/v1/nodes", node_manifest("n1"))
-        async with Recorder(client, path) as recorder:
-            await create(client, "kept")
-            await create(client, "gone")
-            await recorder.caught_up()
-            cluster.faults.hold("pods")
-            await create(client, "bound")
-            await bind(client, "bound")
-            await bind(client, "kept")
-            await create(client, "brief")
-            await delete(client, "brief")
-            await delete(client, "gone")
-            cluster.api.forget_watched()
-            for number in range(40):
-                await create(client, f"late{number}")
-            listed = client.usage.total("list", "pods")
-            cluster.cut_watches("pods")
-            cluster.release_watches()
-            await recorder.caught_up()
-            listed = client.usage.total("list", "pods") - listed
+    async with simulated() as (cluster, client), Recorder(client, path) as recorder:
+        await create(client, "kept")
+        await create(client, "gone")
+        await recorder.caught_up()
+        cluster.faults.hold("pods")
+        await create(client, "bound")
+        await bind(client, "bound")
+        await bind(client, "kept")
+        await create(client, "brief")
+        await delete(client, "brief")
+        await delete(client, "gone")
+        cluster.api.forget_watched()
+        for number in range(40):
+            await create(client, f"late{number}")
+        listed = client.usage.total("list", "pods")
+        cluster.cut_watches("pods")
+        cluster.release_watches()
+        await recorder.caught_up()
+        listed = client.usage.total("list", "pods") - listed
     assert listed < 20, "what the watch can tell was listed too"
     assert not [line for line in lines(path) if "gap" in line]
     assert told(path) == [

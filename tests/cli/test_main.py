@@ -46,14 +46,20 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "line"), REFUSED)
-def test_wrong_words_get_one_line(
-    words: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that wrong words get."""
     with pytest.raises(SystemExit) as caught:
         main(words.split())
     assert caught.value.code == 2
     (said,) = capsys.readouterr().err.splitlines()
+    return said
+
+
+@pytest.mark.parametrize(("words", "line"), REFUSED)
+def test_wrong_words_get_one_line(
+    words: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal(words, capsys)
     assert said.startswith(f"stretto: {line}"), said
     assert said.endswith(f"see `stretto {words.split()[0]} --help`")
 
@@ -94,9 +100,6 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_words_that_name_no_command_get_one_line(
     words: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(words.split())
-    assert caught.value.code == 2
-    (said,) = capsys.readouterr().err.splitlines()
+    said = refusal(words, capsys)
     assert said.startswith(f"stretto: {line}"), said
     assert said.endswith("see `stretto --help`")
