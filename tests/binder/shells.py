@@ -20,7 +20,8 @@ from binder.watches import Watches
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.lease import Tenure
-from stretto.ledger.twin import LedgerTwin, TwinStore
+from stretto.ledger.twin import LedgerTwin
+from stretto.ledger.twin_store import TwinStore
 from stretto.ledger.types import (
     Account,
     Holdings,

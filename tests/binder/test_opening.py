@@ -13,7 +13,7 @@ from binder.recovery import doubt
 from stretto.kube.answers import BindKind
 from stretto.kube.client import KubeClient
 from stretto.kube.lease import Tenure
-from stretto.ledger.twin import TwinStore
+from stretto.ledger.twin_store import TwinStore
 from stretto.ledger.types import EntryState, InstallReply, LedgerFenced
 from tests.binder.shells import Rig, create, delete, pod_of, simulated, until
 

@@ -23,7 +23,7 @@ BRAINS = {
         "shape_numbers", "stakes", "storage", "unchecked",
     },
     "stretto/quota": {"accounts", "rows", "status", "tree", "view"},
-    "stretto/ledger": {"twin"},
+    "stretto/ledger": {"twin", "twin_store"},
     "stretto/kube": {"lease", "sightings"},
     "dispatcher": {
         "assignment", "auditor", "cluster_events", "conditions", "contention",

@@ -15,18 +15,18 @@ import redis.asyncio
 from redis.exceptions import NoPermissionError, ResponseError
 
 from stretto.config.addresses import is_loopback
-from stretto.ledger.access import (
+from stretto.ledger.access import Access, is_local
+from stretto.ledger.calls import SCRIPT
+from stretto.ledger.client import Ledger
+from stretto.ledger.server import EmbeddedServer
+from stretto.ledger.server_check import (
     COMMANDS,
     FORBIDDEN,
     KEY_PATTERN,
-    Access,
     forbidden,
-    is_local,
     known_hole,
     needed,
 )
-from stretto.ledger.client import SCRIPT, Ledger
-from stretto.ledger.server import EmbeddedServer
 from stretto.ledger.types import LedgerRefused, LedgerUnavailable
 from tests.ledger.records import node, unit
 from tests.ledger.users import PASSWORD, acl_lines, by_hand

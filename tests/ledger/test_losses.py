@@ -8,7 +8,8 @@ import contextlib
 import pytest
 
 from stretto.ledger.client import Ledger
-from stretto.ledger.twin import LedgerTwin, TwinStore
+from stretto.ledger.twin import LedgerTwin
+from stretto.ledger.twin_store import TwinStore
 from stretto.ledger.types import (
     LedgerFenced,
     LedgerGap,

@@ -12,9 +12,9 @@ import sys
 import pytest
 import redis.asyncio
 
-from stretto.ledger.access import server_problem
 from stretto.ledger.client import Ledger
 from stretto.ledger.server import EmbeddedServer, find_binary
+from stretto.ledger.server_check import server_problem
 from stretto.ledger.types import LedgerRefused, LedgerUnavailable
 from tests.ledger.records import node, unit
 

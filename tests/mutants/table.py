@@ -336,7 +336,7 @@ MUTANTS = (
     ),
     Mutant(
         "take a lost ledger for one that has drifted", "stretto/ledger/client.py",
-        "self._check_position(*position)", "_ = position",
+        "self._calls.check_position(*position)", "_ = position",
         ("tests/ledger/test_losses.py", "tests/binder/test_audit.py"),
     ),
     # ----------------------------------------------------------------------------------- stakes

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from stretto.kube.client import KubeClient
-from stretto.ledger.twin import TwinStore
+from stretto.ledger.twin_store import TwinStore
 from tests.binder.shells import PODS, Rig, create, node_manifest, simulated, until
 
 ROOM = {"cpu": "4", "memory": "1Gi", "pods": "1"}

@@ -18,7 +18,7 @@ import msgspec
 from stretto.audit.checker import EMPTIED, History, check
 from stretto.audit.findings import Findings
 from stretto.audit.rules_gangs import UPSTREAM
-from stretto.ledger.twin import Record, TwinStore
+from stretto.ledger.twin_store import Record, TwinStore
 from stretto.ledger.types import EntryState
 from stretto.simulator.api import ApiServer
 from stretto.simulator.kinds import kind_of

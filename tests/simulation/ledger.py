@@ -13,7 +13,8 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from stretto.ledger.twin import LedgerTwin, TwinStore
+from stretto.ledger.twin import LedgerTwin
+from stretto.ledger.twin_store import TwinStore
 from stretto.ledger.types import LedgerOp, LedgerUnavailable
 from tests.simulation.history import OWNER, Recorder
 from tests.simulation.world import Host, World
