@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from dispatcher.groups import Groups
 from dispatcher.outcomes import Outcomes
 from dispatcher.pods import Place, PodRecord, PodTable
 from dispatcher.queue import Queue
@@ -26,15 +27,25 @@ class ConservationAudit:
     """Whose turn it is, and who is lost."""
 
     def __init__(
-        self, pods: PodTable, *, queue: Queue, shards: ShardSide, outcomes: Outcomes
+        self,
+        pods: PodTable,
+        *,
+        queue: Queue,
+        groups: Groups,
+        shards: ShardSide,
+        outcomes: Outcomes,
+        longest_backoff_s: float,
     ) -> None:
+        """No pod backs off for longer than ``longest_backoff_s`` on account of errors or
+        conflicts."""
         self.rounds = 0
         """How often all pods have been looked at."""
         self._pods = pods
         self._queue = queue
+        self._groups = groups
         self._assignment = shards.assignment
         self._outcomes = outcomes
-        self._backoff_most_s = max(BACKOFF_MOST_S, 2 * queue.longest_backoff_s)
+        self._backoff_most_s = max(BACKOFF_MOST_S, 2 * longest_backoff_s)
         self._line: list[PodRecord] = []
         self._a_turn = 0
         self._next_at = 0.0
@@ -68,7 +79,7 @@ class ConservationAudit:
             return "the binder would never be asked about it"
         if place is Place.BACKOFF and record.since + self._backoff_most_s < now:
             return "its backoff does not end"
-        if place is Place.PATCHING and not self._queue.waits_for_patch(record):
+        if place is Place.PATCHING and not self._groups.waits_for_patch(record):
             return "it waits for a patch that is not in flight"
         if place is Place.REFUSED and record.uid not in self._outcomes.refused:
             return "it was refused and would never be tried again"

@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from dispatcher.binder_side import Requests
 from dispatcher.conditions import PatchOrder
 from dispatcher.group_conditions import GroupOrder
 from dispatcher.job_records import JobOrder
-from dispatcher.machine import Machine, Requests
+from dispatcher.machine import Machine
 from dispatcher.queue_status import StatusOrder
 from dispatcher.shard_side import Send
 
@@ -117,8 +118,8 @@ class Core:
         now = self._clock()
         for send in self.machine.dispatch(now):
             sinks.to_shard(send)
-        acknowledged = self.machine.acknowledged
-        requests = self.machine.requests()
+        acknowledged = self.machine.binder.acknowledged
+        requests = self.machine.binder.requests()
         if (
             requests.withdraw
             or requests.ask

@@ -49,7 +49,7 @@ class FollowClient:
         while True:
             stream, greeting = await self.dialer.connect(FOLLOW, self._request)
             try:
-                machine.binder_connected(up=True, now=self._core.now())
+                machine.binder.connected(up=True, now=self._core.now())
                 self.take(greeting)
                 async for message in stream:
                     shapes = (shape for _, shape in message.delta.shapes)
@@ -62,7 +62,7 @@ class FollowClient:
             except RpcError as error:
                 log.warning("following the binder: %s", error)
             finally:
-                machine.binder_connected(up=False, now=self._core.now())
+                machine.binder.connected(up=False, now=self._core.now())
                 await stream.close()
 
     def take(self, message: FollowMessage) -> None:

@@ -7,7 +7,7 @@ whole or not at all. So parking, backoff, wake-ups and order work for a group as
 group that waits for members costs nothing.
 
 A lead that comes back, for whatever reason, is a plain member again and the group is looked at
-afresh (:meth:`Groups.refresh`): it may have grown, shrunk, or have been placed. Once the Binder's
+afresh (elections.py): it may have grown, shrunk, or have been placed. Once the Binder's
 log shows as many members on nodes as the group asks for, the others follow one by one, also those
 that replace a member that failed.
 
@@ -18,71 +18,12 @@ changes, the line is a new one and has never been refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from dispatcher.group_conditions import GroupLane
-from dispatcher.pods import WAITS, Condition, Place, PodRecord, PodTable
-from dispatcher.shapes import Mode, ShapeRecord, ShapeTable
-from stretto.model.groups import LEGACY_GROUPS, PLACED, GroupCondition, GroupRow, group_name_of
-from stretto.model.unit import PodUid
-
-if TYPE_CHECKING:
-    from dispatcher.conditions import ConditionLane
-    from dispatcher.queue import Queue
-
-OUT = (Place.DISPATCHED, Place.OWNED)
-QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
-
-
-class GroupRecord:
-    """A group that pods name, whether its object is there or not."""
-
-    __slots__ = (
-        "assigned", "elected", "front", "key", "lead", "line", "members", "not_before", "row",
-        "serial", "unit",
-    )  # fmt: skip
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.row: GroupRow | None = None
-        self.members: dict[PodUid, PodRecord] = {}
-        """Those that are ours and have no node, oldest first."""
-        self.assigned = 0
-        """Members that the Binder's log shows on nodes, reserved ones included."""
-        self.lead: PodRecord | None = None
-        self.unit: list[PodRecord] = []
-        """The members of the unit that is out, lead first."""
-        self.line: ShapeRecord | None = None
-        """Where the lead stands; held as long as the group lasts."""
-        self.serial = 0
-        """Grows when members or definition change."""
-        self.elected = 0
-        """The serial that the lead was elected at."""
-        self.front = False
-        """The next lead goes to the head of its priority."""
-        self.not_before = 0.0
-        """Monotonic time before which the group is not decided again."""
-
-    def __repr__(self) -> str:
-        return f"<group {self.key} {len(self.members)} waiting {self.assigned} placed>"
-
-    @property
-    def missing(self) -> int:
-        """Members to place before the group runs."""
-        return max(0, self.row.min_count - self.assigned) if self.row is not None else 0
-
-    def keeps(self, *, legacy_served: bool) -> bool:
-        """Members wait with the group rather than each in its own line."""
-        if self.row is None:
-            return legacy_served or not self.key.endswith(LEGACY_GROUPS)
-        if self.row.problem:
-            return True
-        return self.missing > 0
-
-    def waiting(self) -> list[PodRecord]:
-        """Members that could be in the next unit, highest priority and oldest first."""
-        ready = [r for r in self.members.values() if r is self.lead or r.place is Place.GROUPED]
-        return sorted(ready, key=lambda record: -record.shape.priority)
+from dispatcher.group_records import GroupRecord
+from dispatcher.pods import OUT, Place, PodRecord, PodTable
+from dispatcher.shapes import ShapeRecord, ShapeTable
+from stretto.model.groups import GroupCondition, GroupRow
 
 
 class Groups:
@@ -118,7 +59,7 @@ class Groups:
         group = record.group
         if group is None:
             return
-        self._depose(group, record)
+        self.depose(group, record)
         record.group = None
         assert group.lead is not record, f"{record!r} leads a group that it leaves"
         del group.members[record.uid]
@@ -152,8 +93,13 @@ class Groups:
             self._legacy_served = served
             self._dirty.update(self._by_key)
 
-    def _keeps(self, group: GroupRecord) -> bool:
+    def keeps_members(self, group: GroupRecord) -> bool:
+        """Members wait with the group rather than each in its own line."""
         return group.keeps(legacy_served=self._legacy_served is not False)
+
+    def understood(self, group: GroupRecord) -> bool:
+        """Whether what names the group is known to name one."""
+        return group.row is not None or self._legacy_served is not None
 
     def forget_others(self, keys: frozenset[str]) -> None:
         """The log was read anew: groups it does not show have no object and nobody on nodes."""
@@ -185,8 +131,8 @@ class Groups:
         group = record.group
         if group is None:
             return False
-        self._depose(group, record)
-        if not self._keeps(group):
+        self.depose(group, record)
+        if not self.keeps_members(group):
             return False
         assert group.members.get(record.uid) is record, f"{record!r} is no member of its group"
         self._pods.move(record, Place.GROUPED, now)
@@ -196,7 +142,7 @@ class Groups:
         self._dirty[group.key] = group
         return True
 
-    def _depose(self, group: GroupRecord, record: PodRecord) -> None:
+    def depose(self, group: GroupRecord, record: PodRecord) -> None:
         """The lead is a member like the others again, of its own shape."""
         if group.lead is not record:
             return
@@ -229,12 +175,14 @@ class Groups:
 
     def keeps(self, record: PodRecord) -> bool:
         """Whether a pod waits with its group rather than by itself."""
-        return record.group is not None and self._keeps(record.group)
+        return record.group is not None and self.keeps_members(record.group)
 
-    def busy(self, lead: PodRecord) -> bool:
-        """A member's own condition patch is in flight, so its resourceVersion is about to
-        change."""
-        return any(record.patching for record in self.unit_of(lead))
+    def waits_for_patch(self, record: PodRecord) -> bool:
+        """A condition patch of the pod, or of another of its unit, is in flight, so its
+        resourceVersion is about to change."""
+        if record.patching or record.group is None:
+            return record.patching
+        return any(member.patching for member in self.unit_of(record))
 
     def members_out(self, lead: PodRecord) -> list[PodRecord]:
         """The other members of the unit that is out under this lead."""
@@ -247,106 +195,41 @@ class Groups:
             if record.place is Place.OWNED:
                 self._pods.move(record, Place.GROUPED, now)
 
-    # ------------------------------------------------------------------------------- refreshing
-    def refresh(self, *, queue: Queue, lane: ConditionLane, now: float) -> None:
-        """Look at the groups that changed: elect leads, let members go, tell what is missing."""
-        while self._dirty:
-            _, group = self._dirty.popitem()
-            self._refresh(group, queue=queue, lane=lane, now=now)
-            self._tell_placed(group)
-            if not group.members and group.row is None and not group.assigned:
-                self._drop_line(group)
-                self._by_key.pop(group.key, None)
-
-    def _refresh(
-        self, group: GroupRecord, *, queue: Queue, lane: ConditionLane, now: float
-    ) -> None:
-        lead = group.lead
-        if lead is not None and lead.place is Place.SETTLED:
-            self._depose(group, lead)
-        elif lead is not None and lead.place not in OUT:
-            if group.elected == group.serial and self._keeps(group) and not self._short(group):
-                return
-            queue.discard(lead)
-            self._depose(group, lead)
-            self._pods.move(lead, Place.GROUPED, now)
-        if not self._keeps(group):
-            self._drop_line(group)
-            for record in [r for r in group.members.values() if r.place is Place.GROUPED]:
-                queue.add(record, now)
-            return
-        if group.lead is not None:
-            return
-        ready = group.waiting()
-        if group.row is None and self._legacy_served is None:
-            return
-        hindrance = self._hindrance(group, ready)
-        if hindrance is not None:
-            for record in ready:
-                lane.tell(record, hindrance)
-            if hindrance.reason != WAITS:
-                self.tell(group, GroupCondition("False", *hindrance[:2]))
-            return
-        self._elect(group, ready[0], queue=queue, now=now)
-
-    @staticmethod
-    def _short(group: GroupRecord) -> bool:
-        """Fewer members wait than the group needs."""
-        return len(group.waiting()) < group.missing
-
-    def _hindrance(self, group: GroupRecord, ready: list[PodRecord]) -> Condition | None:
-        """Why the group cannot be decided now, in upstream's words where it has some; None if it
-        can.
-
-        Upstream holds back members of groups that are not there or not complete without a word. We
-        say it, under a reason that no autoscaler takes for a pod that wants a node.
-        """
-        row = group.row
-        if row is None:
-            name = group_name_of(group.key)
-            text = f'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
-            return Condition(WAITS, text)
-        if row.problem:
-            return Condition("SchedulerError", row.problem)
-        if self._short(group):
-            return Condition(WAITS, QUORUM)
-        text = _disagreement(ready, row)
-        return Condition("SchedulerError", text) if text else None
-
     def tell(self, group: GroupRecord, condition: GroupCondition) -> None:
         """The group's condition is to say this."""
         row = group.row
         if row is not None and row.uid:
             self.lane.tell(group.key, row, condition)
 
-    def _tell_placed(self, group: GroupRecord) -> None:
-        row = group.row
-        if row is not None and group.assigned >= max(1, row.min_count):
-            self.tell(group, PLACED)
+    # ------------------------------------------------------------------------ the elections' side
+    def next_changed(self) -> GroupRecord | None:
+        """A group that is to be looked at again; told once."""
+        return self._dirty.popitem()[1] if self._dirty else None
 
-    def _elect(self, group: GroupRecord, record: PodRecord, *, queue: Queue, now: float) -> None:
+    def lead_by(self, group: GroupRecord, record: PodRecord) -> None:
+        """A member is the lead from now on, in the group's line for this definition."""
         line = self._shapes.line_of(f"{group.key}#{group.serial}", record.shape)
         if line is not group.line:
             self._shapes.hold(line)
-            self._drop_line(group)
+            self.drop_line(group)
             group.line = line
         assert group.lead is None, f"{group!r} has two leads"
         assert group.members.get(record.uid) is record, f"{group!r} is led by a stranger"
         self._give_shape(record, line)
         group.lead = record
         group.elected = group.serial
-        front, group.front = group.front, False
-        if group.not_before > now:
-            queue.back_off_lead(record, now=now, delay=group.not_before - now)
-        elif front:
-            queue.front_lead(record, now=now)
-        else:
-            queue.add_lead(record, now=now)
 
-    def _drop_line(self, group: GroupRecord) -> None:
+    def drop_line(self, group: GroupRecord) -> None:
+        """The group needs no line."""
         if group.line is not None:
             self._shapes.release(group.line)
             group.line = None
+
+    def forget_idle(self, group: GroupRecord) -> None:
+        """Forget a group that nobody names, that has no object and nobody on nodes."""
+        if not group.members and group.row is None and not group.assigned:
+            self.drop_line(group)
+            self._by_key.pop(group.key, None)
 
     def lines(self) -> dict[int, int]:
         """Shape number → references that groups hold, for checking."""
@@ -369,37 +252,3 @@ class Groups:
         for record in self._pods.records.values():
             if record.place is Place.GROUPED:
                 assert record.group is not None, f"{record!r} waits with nobody"
-
-
-def _disagreement(members: list[PodRecord], row: GroupRow) -> str:
-    """What members of one group must have in common (upstream validatePodGroup)."""
-    first = members[0]
-    priority = first.shape.priority if row.priority is None else row.priority
-    for record in members:
-        if record.profile != first.profile:
-            return (
-                "all pods in a single pod group should have the same .spec.schedulerName set, "
-                f'got: "{record.profile}" and "{first.profile}"'
-            )
-        if record.shape.priority != priority:
-            return (
-                "all pods in a single pod group should have the same priority as the pod group's "
-                f"priority, got {record.shape.priority} and {priority}"
-            )
-        if _policy(record) != _policy(first):
-            return (
-                "all pods in a single pod group should have the same preemption policy, got "
-                f"{_policy(first)} and {_policy(record)}"
-            )
-        if (record.shape.shape and record.shape.shape.queue) != (
-            first.shape.shape and first.shape.shape.queue
-        ):
-            return f"members of a pod group must be in one queue; {record.name} is in another"
-        if record.shape.mode is Mode.REFUSED:
-            why = record.shape.condition.message if record.shape.condition else "it is refused"
-            return f"member {record.name} of the pod group cannot be placed: {why}"
-    return ""
-
-
-def _policy(record: PodRecord) -> str:
-    return (record.shape.shape and record.shape.shape.preemption_policy) or "PreemptLowerPriority"

@@ -14,10 +14,11 @@ import msgspec
 from dispatcher.conditions import ConditionLane
 from dispatcher.groups import Groups
 from dispatcher.outcomes import Outcomes
-from dispatcher.pods import Place, PodRecord, PodSeen, PodTable, State
+from dispatcher.pods import Place, PodRecord, PodSeen, PodTable
 from dispatcher.promises import Promises
 from dispatcher.queue import Queue
 from dispatcher.shapes import Mode, ShapeRecord, ShapeTable
+from dispatcher.states import State
 from dispatcher.statistics import Statistics
 from stretto.placement.hints import QUOTA
 

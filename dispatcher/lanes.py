@@ -10,7 +10,7 @@ their own, whose head has its turn by priority and age while the slow lane is op
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import ShapeRecord
@@ -32,13 +32,23 @@ class Lanes:
         self._queues: dict[str, list[Entry]] = {}
         self.gate: QuotaGate | None = None
         """Knows whose queue is whose, and whose turn it is; None: there are no queues."""
+        self._pushed = 0
 
     def __bool__(self) -> bool:
         slow = self._slow_lane.open and bool(self._slow)
         return slow or bool(self._plain) or any(self._queues.values())
 
-    def push(self, entry: Entry) -> None:
-        """A shape has pods to take."""
+    def offer(self, shape: ShapeRecord) -> None:
+        """Make sure that a shape with pods to take is found under its head's order."""
+        if not shape.takeable():
+            return
+        key = (-shape.priority, shape.head_order())
+        if shape.heap_key is None or key < shape.heap_key:
+            shape.heap_key = key
+            self._pushed += 1
+            self._push((*key, self._pushed, shape))
+
+    def _push(self, entry: Entry) -> None:
         assert entry[:2] == entry[3].heap_key, "an entry that does not count is pushed"
         if entry[3].bulky:
             heapq.heappush(self._slow, entry)
@@ -69,18 +79,45 @@ class Lanes:
         plain = _fresh(self._plain)
         return plain if plain and plain[0][:2] < first[0][:2] else first
 
-    def entries(self) -> Iterator[Entry]:
+    def use_gate(self, gate: QuotaGate | None) -> None:
+        """There are queues, others than before, or none."""
+        self.gate = gate
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Drop the entries that do not count; else only who takes them does."""
+        kept = []
+        for entry in self._entries():
+            shape = entry[3]
+            if shape.heap_key != entry[:2]:
+                continue
+            if shape.takeable():
+                kept.append(entry)
+            else:
+                shape.heap_key = None
+        self._replace(kept)
+
+    def _entries(self) -> Iterator[Entry]:
         """All there are, in no order."""
         yield from self._slow
         yield from self._plain
         for heap in self._queues.values():
             yield from heap
 
-    def replace(self, entries: list[Entry]) -> None:
+    def _replace(self, entries: list[Entry]) -> None:
         """These and no others."""
         self._slow, self._plain, self._queues = [], [], {}
         for entry in entries:
-            self.push(entry)
+            self._push(entry)
+
+    def validate(self, shapes: Iterable[ShapeRecord]) -> None:
+        """Check that every shape with pods to take is found in time."""
+        heap = {(entry[:2], entry[3].number) for entry in self._entries()}
+        for shape in shapes:
+            if shape.takeable():
+                assert shape.heap_key is not None, f"{shape!r} is forgotten"
+                assert shape.heap_key[1] <= shape.head_order(), f"{shape!r} is found too late"
+                assert (shape.heap_key, shape.number) in heap, f"{shape!r} is not in the heap"
 
 
 def _fresh(heap: list[Entry]) -> list[Entry]:

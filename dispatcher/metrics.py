@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from dispatcher.contention import PartitionMode
 from dispatcher.machine import Machine
-from dispatcher.pods import State
+from dispatcher.states import State, pending
 from stretto.kube.client import KubeClient
 from stretto.kube.events import EventWriter
 from stretto.model.diagnosis import ALWAYS
@@ -75,14 +75,14 @@ class DispatcherCollector(Collector):
             )
 
     def _queues(self) -> Iterator[Metric]:
-        pending = self._machine.pending()
+        pods = pending(self._machine.pods, self._machine.shapes)
         family = GaugeMetricFamily("scheduler_pending_pods", "Pods by queue.", labels=["queue"])
         for queue, states in QUEUES.items():
             unread = sum(map(len, self.unread)) if queue == "active" else 0
-            family.add_metric([queue], sum(pending[state] for state in states) + unread)
+            family.add_metric([queue], sum(pods[state] for state in states) + unread)
         yield family
         units = GaugeMetricFamily("stretto_dispatcher_pods", "Pods by state.", labels=["state"])
-        for state, count in pending.items():
+        for state, count in pods.items():
             units.add_metric([state.value], count)
         yield units
         incoming = CounterMetricFamily(
@@ -203,12 +203,12 @@ class DispatcherCollector(Collector):
         )
         pods.add_metric(["unread"], sum(map(len, self.unread)))
         pods.add_metric(["waiting"], sum(len(shape) for shape in shapes if shape.bulky))
-        pods.add_metric(["out"], machine.queue.slow.out)
+        pods.add_metric(["out"], machine.slow.out)
         yield pods
         yield CounterMetricFamily(
             "stretto_dispatcher_slow_lane_units",
             "Units sent to shards by the slow lane.",
-            value=machine.queue.slow.sent,
+            value=machine.slow.sent,
         )
 
     def _durations(self) -> Iterator[Metric]:

@@ -12,16 +12,21 @@ requeued record no longer matches it.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import msgspec
 
 from dispatcher.conditions import ConditionLane
 from dispatcher.contention import RACES, Contention, ContentionLimits
-from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
+from dispatcher.pods import Condition, Place, PodRecord, PodTable
 from dispatcher.queue import Queue
 from dispatcher.queue_limits import QueueLimits
 from dispatcher.shapes import ShapeRecord
+from dispatcher.states import State
 from dispatcher.statistics import Statistics
 from stretto.model.unit import Cause, Outcome, OutcomeKind, Version
+from stretto.placement.events import ASSIGNED_POD, NODE, TIMEOUT, ClusterEvent
 
 PATIENT = frozenset({Cause.STALE, Cause.OVERLOAD, Cause.POD_CHANGED})
 """Causes that trying again at once would not mend."""
@@ -119,6 +124,32 @@ class Outcomes:
         self._queue.left(record)
         self._lane.tell(record, Condition("Unschedulable", text))
         self._statistics.ended("unschedulable", record.profile)
+
+    def retry_after(self, events: Sequence[ClusterEvent], now: float) -> None:
+        """What was refused gets another attempt when an object has changed that is neither a node
+        nor a pod on one."""
+        objects = [e for e in events if e.resource not in (ASSIGNED_POD, NODE)]
+        if objects:
+            self._retry(list(self.refused.values()), objects[0].label, now)
+
+    def retry_leftover(self, now: float) -> None:
+        """Nobody waits longer than this (design §12.22)."""
+        before = now - self._backoff.leftover_s
+        # In the order in which they were refused.
+        late = itertools.takewhile(lambda record: record.since <= before, self.refused.values())
+        self._retry(list(late), TIMEOUT.label, now)
+
+    def _retry(self, records: Sequence[PodRecord], event: str, now: float) -> None:
+        """Not at each of many events: a pod backs off as often as it was refused."""
+        for record in records:
+            assert record.place is Place.REFUSED, f"{record!r} is not refused"
+            del self.refused[record.uid]
+            wait_s = record.since + self._backoff.backoff(record.refusals) - now
+            self._statistics.came_in(State.BACKOFF if wait_s > 0 else State.ACTIVE, event)
+            if wait_s > 0:
+                self._queue.back_off(record, now=now, delay=wait_s)
+            else:
+                self._queue.add(record, now)
 
     def _gone(self, record: PodRecord, now: float) -> None:
         self._pods.move(record, Place.SETTLED, now)

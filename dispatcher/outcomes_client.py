@@ -6,8 +6,8 @@ import asyncio
 import logging
 import random
 
+from dispatcher.binder_side import Requests
 from dispatcher.core import Core
-from dispatcher.machine import Requests
 from stretto.model.unit import OutcomeKind
 from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.rpc.channels import Dialer, Stream
@@ -96,14 +96,14 @@ class OutcomesClient:
         machine, now = self._core.machine, self._core.now()
         self._binder_epoch = batch.binder_epoch
         if batch.outcomes:
-            machine.apply_outcomes(
+            machine.binder.apply_outcomes(
                 batch.outcomes,
                 first_index=batch.first_index,
                 epoch=batch.binder_epoch,
                 now=now,
             )
         if batch.owned is not None:
-            machine.owned_set(
+            machine.binder.owned_set(
                 owned=batch.owned.pod_uid,
                 bound=batch.owned.bound_uid,
                 unknown=batch.owned.unknown_uid,
@@ -119,13 +119,13 @@ class OutcomesClient:
             dispatcher_epoch=self._core.machine.epoch,
             dispatcher=self._name,
             profiles=self._profiles,
-            label_keys=list(self._core.machine.wanted_keys()),
+            label_keys=list(self._core.machine.binder.wanted_keys()),
         )
 
     def _request(
         self, withdraw: list[str], ask: list[str], label_keys: tuple[str, ...]
     ) -> OutcomeRequest:
-        epoch, index = self._core.machine.acknowledged
+        epoch, index = self._core.machine.binder.acknowledged
         return OutcomeRequest(
             dispatcher_epoch=self._core.machine.epoch,
             dispatcher=self._name,

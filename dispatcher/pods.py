@@ -3,7 +3,7 @@
 A record's *place* says who has to move next. Most pods wait in the line of their shape
 (`Place.WAITING`); whether that means active, in backoff or unschedulable is a property of the
 shape, not of the pod, which is what lets 9,000 hopeless pods of one shape be parked and woken as
-one (see queue.py). `state_of` gives the public name.
+one (see shape_cycle.py). `states.state_of` gives the public name.
 
 Records are plain slotted objects held in one dict by uid, because a burst makes and drops one for
 each pod and the budget of the whole process is 50 µs a pod.
@@ -22,7 +22,7 @@ from stretto.model.unit import PodUid, Version
 
 if TYPE_CHECKING:
     from dispatcher.assignment import ShardRecord
-    from dispatcher.groups import GroupRecord
+    from dispatcher.group_records import GroupRecord
     from dispatcher.shapes import ShapeRecord
 
 NO_VERSION = Version(0, 0)
@@ -60,22 +60,6 @@ OUT = frozenset({Place.DISPATCHED, Place.OWNED})
 """Places in which somebody else works on the pod."""
 AWAITING = frozenset({Place.OWNED, Place.SETTLED})
 """Places in which the next word is the Binder's."""
-
-
-class State(enum.StrEnum):
-    """The public name of where a pod is, as metrics and people see it."""
-
-    GATED = "gated"
-    ACTIVE = "active"
-    BACKOFF = "backoff"
-    UNSCHEDULABLE = "unschedulable"
-    REFUSED = "refused"
-    PATCHING = "patching"
-    DISPATCHED = "dispatched"
-    OWNED = "owned"
-    SETTLED = "settled"
-    INCOMPLETE = "incomplete"
-    """With a pod group that is not placed yet; upstream's name of that queue."""
 
 
 WAITS = "WaitingForPodGroup"

@@ -17,6 +17,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from dispatcher.admission import AdmissionLimits
+from dispatcher.binder_side import Requests
 from dispatcher.conditions import LaneLimits, PatchOrder
 from dispatcher.core import Core
 from dispatcher.follow import FollowClient
@@ -26,7 +27,7 @@ from dispatcher.job_records import JobOrder
 from dispatcher.job_watch import JobWatch
 from dispatcher.job_writer import JobWriter
 from dispatcher.ladder import LadderLimits
-from dispatcher.machine import Machine, MachineLimits, Requests
+from dispatcher.machine import Machine, MachineLimits
 from dispatcher.metrics import DispatcherCollector
 from dispatcher.names import ServedNames
 from dispatcher.outcomes_client import OutcomesClient

@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from dispatcher.assignment import BATCH_ENOUGH, BATCH_UNITS, Assignment, Batch, ShardRecord
+from dispatcher.batches import Batches, Wish
 from dispatcher.conditions import ConditionLane
 from dispatcher.groups import Groups
 from dispatcher.ladder import Ladder
-from dispatcher.pods import Condition, Place, PodRecord, PodTable, State
+from dispatcher.pods import Condition, Place, PodRecord, PodTable
 from dispatcher.queue import Queue
 from dispatcher.queue_limits import QueueLimits
 from dispatcher.quota import WAITS_FOR_QUOTA
 from dispatcher.shapes import ShapeTable
+from dispatcher.states import State
 from dispatcher.statistics import Statistics
 from stretto.model.groups import GANG_UNSCHEDULABLE, GroupCondition
 from stretto.model.shape import Shape
@@ -70,6 +72,7 @@ class ShardSide:
         pods: PodTable,
         shapes: ShapeTable,
         queue: Queue,
+        batches: Batches,
         groups: Groups,
         lane: ConditionLane,
         limits: ShardLimits,
@@ -85,6 +88,7 @@ class ShardSide:
         self._pods = pods
         self._shapes = shapes
         self._queue = queue
+        self._batches = batches
         self._groups = groups
         self._lane = lane
         self._limits = limits
@@ -252,13 +256,13 @@ class ShardSide:
     def dispatch(self, now: float) -> list[Send]:
         """Units for shards, as far as there are units and credits."""
         sends: list[Send] = []
-        slow = self._queue.slow
-        while (ready := self.assignment.ready(busy=slow.shard)) and self._queue.active():
+        slow = self._batches.slow
+        while (ready := self.assignment.ready(busy=slow.shard)) and self._batches.active():
             send = self._next(ready, now)
             if send is None:
                 break
             sends.append(send)
-        if self._queue.over_quota:
+        if self._batches.over_quota:
             self._tell_over_quota()
         if self._shapes.dropped:
             for stream, forgotten in self.assignment.forget_shapes(self._shapes.dropped):
@@ -268,7 +272,7 @@ class ShardSide:
 
     def _tell_over_quota(self) -> None:
         """Those that were not sent hear why."""
-        held, self._queue.over_quota = self._queue.over_quota, []
+        held, self._batches.over_quota = self._batches.over_quota, []
         for record, why, news in held:
             diagnosis = record.shape.diagnosis = Diagnosis(why, (QUOTA,), 0)
             if news:
@@ -283,9 +287,8 @@ class ShardSide:
         for shard in ready:
             limit = min(BATCH_UNITS, shard.credits)
             may_go = functools.partial(self._ladder.may_go, shard=shard.name, names=names)
-            records = self._queue.take(
-                limit=limit, enough=min(limit, BATCH_ENOUGH), now=now, may_go=may_go
-            )
+            enough = min(limit, BATCH_ENOUGH)
+            records = self._batches.take(Wish(limit=limit, enough=enough, now=now, may_go=may_go))
             if records:
                 return self._send(shard, records, now)
         return None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import bisect
 
-from dispatcher.pods import State
+from dispatcher.states import State
 
 SLI_BUCKETS_S = tuple(0.01 * 2.0**power for power in range(20))
 """kube-scheduler's buckets of pod_scheduling_sli_duration_seconds."""

@@ -26,9 +26,11 @@ BRAINS = {
     "stretto/ledger": {"twin", "twin_store"},
     "stretto/kube": {"lease", "sightings"},
     "dispatcher": {
-        "assignment", "auditor", "cluster_events", "conditions", "contention",
-        "group_conditions", "groups", "intake", "ladder", "lanes", "machine", "outcomes", "pods",
-        "queue", "queue_status", "quota", "shapes", "shard_side", "statistics", "wakeups",
+        "admission", "admission_look", "assignment", "auditor", "batches", "binder_side",
+        "cluster_events", "conditions", "contention", "elections", "group_conditions",
+        "group_hindrance", "group_records", "groups", "intake", "job_records", "ladder", "lanes",
+        "machine", "outcomes", "pods", "promises", "queue", "queue_status", "quota",
+        "shape_cycle", "shapes", "shard_side", "slow_lane", "states", "statistics", "wakeups",
     },
     "stretto/audit": {
         "api_log", "findings", "ledger_log", "rules_api", "rules_binder", "rules_gangs",

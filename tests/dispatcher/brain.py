@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dispatcher.machine import Machine, MachineLimits
-from dispatcher.pods import Condition, PodSeen, State
+from dispatcher.pods import Condition, PodSeen
 from dispatcher.queue_limits import QueueLimits
 from dispatcher.shard_side import Send
+from dispatcher.states import State, state_of
 from stretto.model.diagnosis import Rejected
 from stretto.model.shape import Shape
 from stretto.model.unit import (
@@ -63,9 +64,9 @@ class Brain:
     def start(self) -> None:
         """The Lease is ours, everything is listed and the Binder has answered."""
         self.machine.begin(EPOCH, sources=1)
-        self.machine.owned_set(owned=(), complete=True, now=self.now)
+        self.machine.binder.owned_set(owned=(), complete=True, now=self.now)
         self.machine.synced()
-        self.machine.binder_connected(up=True, now=self.now)
+        self.machine.binder.connected(up=True, now=self.now)
         self.event(ANYTHING)
 
     def pod(self, uid: str, of: Shape | None = None, *, version: int = 0, **fields: object) -> None:
@@ -138,7 +139,9 @@ class Brain:
             sequence=sequence,
             **fields,  # type: ignore[arg-type]
         )
-        self.machine.apply_outcomes([outcome], first_index=self.index, epoch=BINDER, now=self.now)
+        self.machine.binder.apply_outcomes(
+            [outcome], first_index=self.index, epoch=BINDER, now=self.now
+        )
         self.index += 1
         self.machine.validate()
 
@@ -215,7 +218,7 @@ class Brain:
 
     def state(self, uid: str) -> State | None:
         record = self.machine.pods.get(uid)
-        return None if record is None else self.machine.state_of(record)
+        return None if record is None else state_of(record)
 
     def told(self, uid: str) -> Condition | None:
         record = self.machine.pods.get(uid)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from dispatcher.machine import MachineLimits
-from dispatcher.pods import Place, PodRecord, State
+from dispatcher.pods import Place, PodRecord
 from dispatcher.queue_limits import QueueLimits
+from dispatcher.states import State
 from stretto.model.groups import GroupRow
 from stretto.model.unit import Cause, OutcomeKind
 from tests.dispatcher.brain import Brain, shape
@@ -28,7 +29,7 @@ def out_of_line(brain: Brain) -> None:
 def line_forgotten(brain: Brain) -> None:
     brain.pod("p0")
     record_of(brain).shape.heap_key = None
-    brain.machine.queue._lanes.replace([])
+    brain.machine.lanes._replace([])
 
 
 def parked_nowhere(brain: Brain) -> None:
@@ -36,7 +37,7 @@ def parked_nowhere(brain: Brain) -> None:
     brain.shard()
     brain.dispatch()
     brain.unplaceable("p0", at=5)
-    brain.machine.queue._wakeups.unpark(record_of(brain).shape)
+    brain.machine.cycle._wakeups.unpark(record_of(brain).shape)
 
 
 def held_by_nobody(brain: Brain) -> None:
@@ -67,7 +68,7 @@ def backs_off_for_ever(brain: Brain) -> None:
     brain.pod("p0")
     brain.machine.queue.discard(record_of(brain))
     brain.machine.queue.back_off(record_of(brain), now=brain.now, delay=0.5)
-    brain.machine.queue._pod_backoff.clear()
+    brain.machine.queue._backoff.clear()
     record_of(brain).since -= 3600.0
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dispatcher.cluster_events import EventSource
-from dispatcher.pods import State
+from dispatcher.states import State
 from dispatcher.wakeups import KEPT_STEPS
 from stretto.model.devices import Allocation, ClaimRow, encode_row
 from stretto.model.groups import LEGACY_API, POD_GROUP, GroupRow, encode_group

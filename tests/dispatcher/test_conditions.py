@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.conditions import PatchOrder
-from dispatcher.groups import QUORUM
+from dispatcher.group_hindrance import QUORUM
 from dispatcher.patching import PatchResult
-from dispatcher.pods import Condition, State
+from dispatcher.pods import Condition
+from dispatcher.states import State
 from stretto.model.groups import GroupRow
 from stretto.model.unit import Cause, OutcomeKind
 from tests.dispatcher.brain import Brain, shape

@@ -178,7 +178,7 @@ class Cluster(RuleBasedStateMachine):
         outcome = Outcome(
             unit_id, attempt, kind, cause, sequence=self.sequence, members=members, detail="why"
         )
-        self.brain.machine.apply_outcomes(
+        self.brain.machine.binder.apply_outcomes(
             [outcome], first_index=self.brain.index, epoch=BINDER, now=self.brain.now
         )
         self.brain.index += 1
@@ -201,8 +201,8 @@ class Cluster(RuleBasedStateMachine):
 
     @rule()
     def answer_asked(self) -> None:
-        asked = self.brain.machine.requests().ask
-        self.brain.machine.owned_set(
+        asked = self.brain.machine.binder.requests().ask
+        self.brain.machine.binder.owned_set(
             owned=[uid for uid in asked if uid in self.held],
             bound=[uid for uid in asked if uid in self.placed],
             unknown=[uid for uid in asked if uid not in self.held and uid not in self.placed],
@@ -212,7 +212,9 @@ class Cluster(RuleBasedStateMachine):
 
     @rule()
     def reconnect(self) -> None:
-        self.brain.machine.owned_set(owned=list(self.held), complete=True, now=self.brain.now)
+        self.brain.machine.binder.owned_set(
+            owned=list(self.held), complete=True, now=self.brain.now
+        )
 
     # ------------------------------------------------------------------------- patches and time
     @rule()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.patching import PatchResult
-from dispatcher.pods import State
+from dispatcher.states import State
 from stretto.model.groups import GANG_UNSCHEDULABLE, PLACED, GroupCondition, GroupRow
 from tests.dispatcher.brain import Brain
 from tests.dispatcher.gangs import GANG_OF_3, GROUP, gang, known, message

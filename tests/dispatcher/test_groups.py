@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dispatcher.groups import QUORUM
+from dispatcher.group_hindrance import QUORUM
 from dispatcher.patching import PatchResult
-from dispatcher.pods import Place, State
+from dispatcher.pods import Place
+from dispatcher.states import State
 from stretto.model.groups import (
     GANG_UNSCHEDULABLE,
     LEGACY_GROUPS,
@@ -230,7 +231,7 @@ def test_a_binder_that_forgot_the_members_leads_to_a_new_decision() -> None:
     brain = gang()
     brain.dispatch()
     brain.settle("m0")
-    brain.machine.owned_set(owned=(), complete=True, now=brain.now)
+    brain.machine.binder.owned_set(owned=(), complete=True, now=brain.now)
     assert len(brain.units()) == 1
 
 

@@ -172,7 +172,7 @@ def test_a_waiting_pod_that_goes_is_withdrawn_if_room_may_be_kept_for_it():
     this.dispatch()
     this.unplaceable("big", at=2, unresolvable=0)
     this.delete("big", leaving=True)
-    assert this.machine.requests().withdraw == ["big"]
+    assert this.machine.binder.requests().withdraw == ["big"]
 
 
 @pytest.mark.parametrize("part", [0.0, 0.04, 0.05])

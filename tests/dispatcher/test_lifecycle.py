@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.pods import State
+from dispatcher.states import State
 from stretto.model.shape import PodTerm, Requirement
 from stretto.model.unit import Attempt, OutcomeKind
 from tests.dispatcher.brain import EPOCH, Brain, shape
@@ -34,7 +34,7 @@ def test_the_watch_may_show_the_bind_before_the_outcome_and_it_counts_once() -> 
     assert brain.state("a") is None
     brain.bind("a")
     assert brain.machine.statistics.attempts == {("scheduled", "stretto"): 1}
-    assert brain.machine.requests().acknowledged == 1
+    assert brain.machine.binder.requests().acknowledged == 1
 
 
 def test_an_old_sighting_after_the_outcome_does_not_bring_the_pod_back() -> None:
@@ -55,7 +55,7 @@ def test_a_bind_by_someone_else_is_noticed_and_nothing_is_withdrawn() -> None:
     brain.delete("a", leaving=False)
     assert brain.state("a") is None
     assert brain.machine.statistics.bound_elsewhere == 1
-    assert brain.machine.requests().withdraw == []
+    assert brain.machine.binder.requests().withdraw == []
 
 
 def test_a_deleted_pod_is_withdrawn_from_whoever_holds_it() -> None:
@@ -66,8 +66,8 @@ def test_a_deleted_pod_is_withdrawn_from_whoever_holds_it() -> None:
     brain.settle("p0")
     for uid in ("p0", "p1", "p2"):
         brain.delete(uid, leaving=True)
-    assert brain.machine.requests().withdraw == ["p0", "p1"]
-    assert brain.machine.requests().withdraw == []
+    assert brain.machine.binder.requests().withdraw == ["p0", "p1"]
+    assert brain.machine.binder.requests().withdraw == []
 
 
 def test_a_pod_with_a_deletion_timestamp_is_dropped_before_it_is_gone() -> None:
@@ -86,7 +86,7 @@ def test_a_pod_that_a_relist_misses_is_asked_about_if_others_hold_it() -> None:
     brain.dispatch()
     brain.delete("p0", leaving=None)
     brain.delete("p1", leaving=None)
-    requests = brain.machine.requests()
+    requests = brain.machine.binder.requests()
     assert requests.ask == ["p0"]
     assert requests.withdraw == []
 
@@ -109,7 +109,7 @@ def test_nothing_is_dispatched_before_epoch_owned_set_and_lists() -> None:
     brain.machine.begin(EPOCH, sources=2)
     assert brain.units() == []
     brain.machine.synced()
-    brain.machine.owned_set(owned=["p1", "later"], complete=True, now=brain.now)
+    brain.machine.binder.owned_set(owned=["p1", "later"], complete=True, now=brain.now)
     assert brain.units() == []
     brain.machine.synced()
     assert brain.units() == ["p0"], "p1 belongs to the binder"
@@ -120,7 +120,7 @@ def test_nothing_is_dispatched_before_epoch_owned_set_and_lists() -> None:
 def test_an_outcome_settles_a_pod_that_a_former_dispatcher_sent() -> None:
     brain = Brain(start=False)
     brain.machine.begin(EPOCH, sources=1)
-    brain.machine.owned_set(owned=["a", "b"], complete=True, now=brain.now)
+    brain.machine.binder.owned_set(owned=["a", "b"], complete=True, now=brain.now)
     brain.machine.synced()
     brain.pods(0)
     brain.pod("a")
@@ -196,9 +196,9 @@ def test_a_pod_waits_until_the_log_shows_the_labels_that_its_selectors_read() ->
     brain.pod("a", shape(affinity=(term,)), labels=(("app", "x"),))
     brain.pod("b", labels=(("app", "x"),))
     assert brain.units() == ["b"]
-    assert brain.machine.requests().label_keys == ("app",)
-    assert brain.machine.requests().label_keys == ()
-    assert brain.machine.wanted_keys() == ("app",)
+    assert brain.machine.binder.requests().label_keys == ("app",)
+    assert brain.machine.binder.requests().label_keys == ()
+    assert brain.machine.binder.wanted_keys() == ("app",)
     brain.machine.validate()
     brain.machine.label_keys(("app",), brain.now)
     assert brain.units() == ["a"]
@@ -213,7 +213,7 @@ def test_selectors_that_read_too_many_labels_are_refused() -> None:
     brain.shard()
     brain.pod("a", shape(affinity=(reading(*(f"k{n}" for n in range(1000))),)))
     brain.pod("b", shape(affinity=(reading("more"),)))
-    assert len(brain.machine.wanted_keys()) == 1000
+    assert len(brain.machine.binder.wanted_keys()) == 1000
     orders = {order.uid: order.condition for order in brain.machine.patches(brain.now)}
     assert "beyond the 1000" in orders["b"].message
 
@@ -229,13 +229,13 @@ def test_keys_that_only_pods_read_that_are_gone_do_not_count_for_ever() -> None:
     for batch in range(3):
         keys = [f"k{batch}-{n}" for n in range(600)]
         brain.pod("a", shape(affinity=(reading(*keys),)))
-        assert set(brain.machine.requests().label_keys) == set(keys), "the Binder is asked"
+        assert set(brain.machine.binder.requests().label_keys) == set(keys), "the Binder is asked"
         assert not list(brain.machine.patches(brain.now)), "nobody is refused"
         brain.delete("a", leaving=True)
         brain.machine.validate()
-        assert brain.machine.wanted_keys() == (), "all that another Binder is told"
+        assert brain.machine.binder.wanted_keys() == (), "all that another Binder is told"
     brain.pod("b", shape(affinity=(reading("k0-1"),)))
-    assert brain.machine.requests().label_keys == ("k0-1",), "it has to be asked anew"
+    assert brain.machine.binder.requests().label_keys == ("k0-1",), "it has to be asked anew"
 
 
 def test_a_shape_that_was_refused_for_its_keys_is_not_refused_for_ever() -> None:
@@ -249,10 +249,10 @@ def test_a_shape_that_was_refused_for_its_keys_is_not_refused_for_ever() -> None
     assert brain.state("b") is State.REFUSED
     for uid in "ab":
         brain.delete(uid, leaving=True)
-    assert brain.machine.wanted_keys() == (), "another Binder leads"
+    assert brain.machine.binder.wanted_keys() == (), "another Binder leads"
     brain.pod("c", shape(affinity=(reading("more"),)))
     assert brain.state("c") is not State.REFUSED
-    assert brain.machine.requests().label_keys == ("more",)
+    assert brain.machine.binder.requests().label_keys == ("more",)
 
 
 def test_growing_label_keys_project_the_pods_anew() -> None:

@@ -184,7 +184,7 @@ class Cluster(RuleBasedStateMachine):
         self.sequence += 1
         node = "n1" if kind in (OutcomeKind.BOUND, OutcomeKind.NOMINATED) else ""
         outcome = Outcome(UnitId(uid), attempt, kind, cause, sequence=self.sequence, node=node)
-        self.brain.machine.apply_outcomes(
+        self.brain.machine.binder.apply_outcomes(
             [outcome], first_index=self.brain.index, epoch=BINDER, now=self.brain.now
         )
         self.brain.index += 1
@@ -211,9 +211,9 @@ class Cluster(RuleBasedStateMachine):
 
     @rule()
     def answer_asked(self) -> None:
-        requests = self.brain.machine.requests()
+        requests = self.brain.machine.binder.requests()
         unknown = [uid for uid in requests.ask if uid not in self.owned and uid not in self.bound]
-        self.brain.machine.owned_set(
+        self.brain.machine.binder.owned_set(
             owned=[uid for uid in requests.ask if uid in self.owned],
             bound=[uid for uid in requests.ask if uid in self.bound],
             unknown=unknown,
@@ -223,7 +223,9 @@ class Cluster(RuleBasedStateMachine):
 
     @rule()
     def reconnect(self) -> None:
-        self.brain.machine.owned_set(owned=list(self.owned), complete=True, now=self.brain.now)
+        self.brain.machine.binder.owned_set(
+            owned=list(self.owned), complete=True, now=self.brain.now
+        )
 
     # -------------------------------------------------------------------------- patches and time
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from dispatcher.patching import PatchResult
-from dispatcher.pods import Condition, State
+from dispatcher.pods import Condition
+from dispatcher.states import State
 from dispatcher.writer import condition_patch
 from stretto.model.unit import Cause, Diagnosis, OutcomeKind
 from tests.dispatcher.brain import Brain, shape

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.pods import State
+from dispatcher.states import State
 from stretto.model.groups import GroupRow
 from stretto.model.shape import ClaimRef, Shape, SpreadConstraint, Toleration
 from stretto.model.unit import OutcomeKind
@@ -89,7 +89,7 @@ def test_gates_that_are_added_after_the_commit_are_told_to_the_binder() -> None:
     brain.dispatch()
     brain.settle("a")
     brain.pod("a", gated=True)
-    assert brain.machine.requests().withdraw == ["a"]
+    assert brain.machine.binder.requests().withdraw == ["a"]
     brain.outcome("a", OutcomeKind.GONE)
     assert brain.state("a") is State.GATED
     brain.pod("a")

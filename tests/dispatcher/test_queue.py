@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.pods import State
+from dispatcher.states import State, pending
 from stretto.model.unit import Cause, OutcomeKind
 from stretto.placement.events import ANYTHING, NODE, Action, ClusterEvent
 from stretto.snapshot.delta import NodeRow, Taint
@@ -47,7 +47,7 @@ def test_hopeless_pods_of_one_shape_cost_one_decision() -> None:
     brain.unplaceable("p0", at=5)
     brain.machine.shards.credits(1, 1000)
     assert brain.units() == []
-    assert brain.machine.pending()[State.UNSCHEDULABLE] == 200
+    assert pending(brain.machine.pods, brain.machine.shapes)[State.UNSCHEDULABLE] == 200
     brain.pod("newcomer")
     assert brain.units() == [], "the answer holds for the newcomer too"
 

@@ -9,9 +9,10 @@ from hypothesis.stateful import invariant
 
 from dispatcher.cluster_events import EventSource
 from dispatcher.patching import PatchResult
-from dispatcher.pods import Place, State
+from dispatcher.pods import Place
 from dispatcher.queue_status import IN_FLIGHT, WRITE_EVERY_S
 from dispatcher.quota import WAITS_FOR_QUOTA
+from dispatcher.states import State
 from stretto.model.shape import QUEUE_LABEL
 from stretto.model.unit import OutcomeKind, Version
 from stretto.quota.rows import (
@@ -119,10 +120,10 @@ def test_what_is_bound_before_the_log_shows_it_counts_until_then() -> None:
     assert brain.units() == [], "both hold the room that the log does not show yet"
     cluster.usage(placed=("p0",), a=100)
     assert brain.units() == []
-    brain.machine.binder_connected(up=False, now=brain.now)
+    brain.machine.binder.connected(up=False, now=brain.now)
     brain.wait(20)
     assert brain.units() == [], "the log is not followed, so it cannot show it"
-    brain.machine.binder_connected(up=True, now=brain.now)
+    brain.machine.binder.connected(up=True, now=brain.now)
     brain.wait(9)
     assert brain.units() == []
     brain.wait(2)
@@ -263,7 +264,7 @@ def test_without_the_definition_there_is_no_gate() -> None:
     brain = Brain()
     brain.shard()
     brain.pod("p", shape(queue="a"))
-    assert brain.machine.queue.gate is None
+    assert brain.machine.lanes.gate is None
     assert brain.units() == ["p"]
 
 

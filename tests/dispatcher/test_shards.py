@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dispatcher.patching import PatchResult
-from dispatcher.pods import Condition, State
+from dispatcher.pods import Condition
+from dispatcher.states import State
 from stretto.model.unit import Attempt, Cause, OutcomeKind, PodUid
 from stretto.placement.events import Action, ClusterEvent
 from tests.dispatcher.brain import BINDER, EPOCH, Brain, shape
@@ -300,10 +301,10 @@ def test_while_the_binder_is_away_nobody_is_overdue() -> None:
     brain.pod("a")
     brain.shard()
     brain.dispatch()
-    brain.machine.binder_connected(up=False, now=brain.now)
+    brain.machine.binder.connected(up=False, now=brain.now)
     brain.wait(600)
     assert brain.state("a") is State.DISPATCHED
-    assert brain.machine.requests().ask == []
+    assert brain.machine.binder.requests().ask == []
 
 
 def test_the_binder_is_asked_about_a_pod_it_is_silent_on_and_it_is_decided_again() -> None:
@@ -313,8 +314,8 @@ def test_the_binder_is_asked_about_a_pod_it_is_silent_on_and_it_is_decided_again
     brain.dispatch()
     brain.settle("p0", "p1", "p2")
     brain.wait(10)
-    assert brain.machine.requests().ask == ["p0", "p1", "p2"]
-    brain.machine.owned_set(
+    assert brain.machine.binder.requests().ask == ["p0", "p1", "p2"]
+    brain.machine.binder.owned_set(
         owned=["p0"], bound=["p1"], unknown=["p2"], complete=False, now=brain.now
     )
     brain.machine.validate()
@@ -330,7 +331,7 @@ def test_a_new_binder_that_does_not_own_a_pod_sets_it_free() -> None:
     brain.shard()
     brain.dispatch()
     brain.settle("p0", "p1")
-    brain.machine.owned_set(owned=["p1"], complete=True, now=brain.now)
+    brain.machine.binder.owned_set(owned=["p1"], complete=True, now=brain.now)
     brain.machine.validate()
     assert brain.state("p0") is State.ACTIVE
     assert brain.state("p1") is State.OWNED

@@ -146,7 +146,7 @@ def test_bulky_pods_that_cannot_go_cost_others_nothing() -> None:
     brain.shard(credits_=10)
     assert brain.units() == ["b0"]
     pops = 0
-    lanes = brain.machine.queue._lanes
+    lanes = brain.machine.lanes
     pop = lanes.pop
 
     def counted() -> object:
@@ -158,7 +158,7 @@ def test_bulky_pods_that_cannot_go_cost_others_nothing() -> None:
     brain.pod("plain")
     assert brain.units() == ["plain"]
     assert pops <= 3
-    assert len(brain.machine.queue._lanes._slow) == 49
+    assert len(brain.machine.lanes._slow) == 49
 
 
 @pytest.mark.parametrize("seed", range(20))

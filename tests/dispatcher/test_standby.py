@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from dispatcher.groups import GroupRecord
+from dispatcher.group_records import GroupRecord
 from dispatcher.pods import PodRecord
 from dispatcher.shapes import ShapeRecord
 from tests.dispatcher.brain import Brain, shape

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.groups import QUORUM
+from dispatcher.group_hindrance import QUORUM
 from dispatcher.pods import WAITS
 from tests.e2e.api import Api, node_of, scheduled_condition
 from tests.e2e.stack import Stack, until

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.groups import QUORUM
+from dispatcher.group_hindrance import QUORUM
 from stretto.model.groups import GROUP_LABEL
 from tests.e2e.api import MERGE, PODS, Api, node_of, pod_manifest, scheduled_condition
 from tests.e2e.stack import Stack, StackSettings, until

@@ -41,7 +41,7 @@ POINTS: dict[str, tuple[str, str, str]] = {
     "binder.before_post": ("binder.executor", "Executor._perform", "before"),
     "binder.after_answer": ("binder.executor", "Executor._bind", "after"),
     "binder.round": ("binder.committer", "CommitLoop.round", "before"),
-    "dispatcher.outcomes": ("dispatcher.machine", "Machine.apply_outcomes", "before"),
+    "dispatcher.outcomes": ("dispatcher.binder_side", "BinderSide.apply_outcomes", "before"),
     "shard.work": ("scheduler_shard.worker", "Shard.work", "before"),
 }
 

@@ -65,6 +65,9 @@ ALSO = {
     "preemption_claims": ("preemptions",), "outcomes": ("lifecycle", "commits"),
     "lanes": ("queue",), "shapes": ("queue", "worker"), "wakeups": ("queue",),
     "groups": ("groups",), "assignment": ("shards",), "shard_side": ("shards",),
+    "batches": ("queue", "slow_lane"), "shape_cycle": ("queue", "cluster_events"),
+    "elections": ("groups",), "group_records": ("groups",), "group_hindrance": ("groups",),
+    "binder_side": ("lifecycle", "shards"), "admission_look": ("admission",),
     "contention": ("ladder",), "auditor": ("audit",), "intake": ("lifecycle",),
     "ledger": ("at_work", "reserve", "losses", "script_equals_twin"),
 }  # fmt: skip

@@ -46,4 +46,4 @@ class Bulky(Apart):
         self._delete("p0")
         self.create_pod("p0")
         await super()._rest()
-        self.through_lane = self.processes["dispatcher"].core.machine.queue.slow.sent
+        self.through_lane = self.processes["dispatcher"].core.machine.slow.sent
