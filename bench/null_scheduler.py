@@ -126,11 +126,12 @@ async def schedule(kubeconfig: Path, scheduler_name: str) -> None:
     requests = Requests(config)
     parts = urlsplit(config.url)
     assert parts.hostname, "checked by KubeConfig"
+    files = config.tls.renewable(origin=config.origin)
     pool = ConnectionPool(
         parts.hostname,
         parts.port or 443,
         limit=BINDS_IN_FLIGHT,
-        tls=config.tls.context(),
+        tls=lambda: files.value,
     )
     binds = [requests.bind(*pair) for pair in pairs]
     await send_all(pool, binds, in_flight=BINDS_IN_FLIGHT)

@@ -199,7 +199,8 @@ class ProposeServicer:
     """
 
     def Propose(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
+        """A shard proposes nodes for units; a verdict comes back for each.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

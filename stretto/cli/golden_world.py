@@ -1,6 +1,6 @@
 """A golden world as a snapshot with a kernel on it, and which of its pods can be compared.
 
-This is where the helper of a family plugs in: a maker of object rows in :data:`ROWS`, a hold in
+This is where a family plugs in: a maker of object rows in :data:`ROWS`, a hold in
 :meth:`WorldState.pre_enqueue`, a refusal in :meth:`WorldState.reserve`, preemption in
 :meth:`WorldState.post_filter`. A plugin counts as checked once its name is in ``profiles.BUILT``.
 """

@@ -35,6 +35,12 @@ class Renewable(Generic[T]):
             return ()
         return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
 
+    @property
+    def current(self) -> T:
+        """What the files give now, or gave before they became unusable."""
+        self.renewed()
+        return self.value
+
     def renewed(self) -> T | None:
         """The value if the files gave a new one since the last look."""
         marks = self._seen()

@@ -1,7 +1,8 @@
 """TLS towards the API server: whom we trust, and who we are.
 
 Kept as files and bytes until a client is opened, so that a certificate that cannot be loaded is
-told where the address and the credentials are told.
+told where the address and the credentials are told. Files are read again when they change, for the
+connections that are opened from then on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+
+from stretto.config.renewable import Renewable
+from stretto.kube.errors import ConfigError
 
 Pem = Path | bytes
 """A file, or what would be in it."""
@@ -31,8 +35,22 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     server_name: str | None = None
     """The name to find in the server's certificate, if not its host's."""
 
-    def context(self) -> ssl.SSLContext:
-        """Raises OSError (ssl.SSLError is one) or ValueError for what cannot be loaded."""
+    def renewable(self, *, origin: str) -> Renewable[ssl.SSLContext]:
+        """What to connect with, made anew when a file has changed. Raises :class:`ConfigError` for
+        what cannot be loaded; ``origin`` says where it came from."""
+        pems = (self.authority, self.certificate, self.key)
+
+        def load() -> ssl.SSLContext:
+            try:
+                return self._context()
+            except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+                raise ConfigError(
+                    f"{origin}: the certificates cannot be loaded: {error}; correct the file"
+                ) from error
+
+        return Renewable([pem for pem in pems if isinstance(pem, Path)], load)
+
+    def _context(self) -> ssl.SSLContext:
         authority = self.authority
         if isinstance(authority, bytes):
             context = ssl.create_default_context(cadata=authority.decode("ascii"))

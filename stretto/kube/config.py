@@ -1,12 +1,14 @@
 """Where the API server is, and how to identify ourselves to it.
 
 Tokens that live in a file are read again when they are a minute old, because a projected service
-account token is replaced while the process runs.
+account token is replaced while the process runs. If the file cannot be read then, the former token
+is used on, as client-go does: it may be good for hours, and whether it is, the API server says.
 """
 
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import re
 import time
@@ -17,6 +19,8 @@ from urllib.parse import urlsplit
 from stretto.kube import kubeconfig
 from stretto.kube.certificates import Tls
 from stretto.kube.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_AGE_S = 60.0
@@ -114,13 +118,18 @@ class KubeConfig:
 
     def authorization(self, *, fresh: bool = False) -> str:
         """The value of the Authorization header, or ''; re-read from its file if old or if
-        ``fresh``."""
+        ``fresh``. Raises :class:`ConfigError` if the file gives none and never gave one."""
         if self._token_file is None:
             return self._authorization
         now = self._clock()
         if fresh or now - self._token_read_at >= TOKEN_AGE_S:
-            self._authorization = f"Bearer {_read_token(self._token_file)}"
             self._token_read_at = now
+            try:
+                self._authorization = f"Bearer {_read_token(self._token_file)}"
+            except ConfigError as error:
+                if not self._authorization:
+                    raise
+                log.warning("%s; the former token is used on", error)
         return self._authorization
 
     @property

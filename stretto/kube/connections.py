@@ -99,9 +99,10 @@ class ConnectionPool:
         port: int,
         *,
         limit: int,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         server_name: str | None = None,
     ) -> None:
+        """``tls`` is asked before each connection; None: plain text."""
         self._host = host
         self._port = port
         self._tls = tls
@@ -246,7 +247,7 @@ class ConnectionPool:
                     protocol,
                     self._host,
                     self._port,
-                    ssl=self._tls,
+                    ssl=self._tls() if self._tls is not None else None,
                     server_hostname=self._server_name,
                 )
         except TimeoutError as error:

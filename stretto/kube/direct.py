@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from stretto.kube.answers import Response
 from stretto.kube.config import KubeConfig
 from stretto.kube.connections import ConnectionPool
-from stretto.kube.errors import ConfigError
 from stretto.kube.streams import Stream
 from stretto.kube.ways import HEADERS, Answer, Headers
 
@@ -37,17 +36,12 @@ class Direct:
         self._fixed = "".join(
             f"{name}: {value}\r\n" for name, value in {"Host": parts.netloc, **HEADERS}.items()
         )
-        try:
-            tls = config.tls.context() if secure else None
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise ConfigError(
-                f"{config.origin}: the certificates cannot be loaded: {error}; correct the file"
-            ) from error
+        files = config.tls.renewable(origin=config.origin) if secure else None
         self._pool = ConnectionPool(
             parts.hostname,
             parts.port or (443 if secure else 80),
             limit=connections,
-            tls=tls,
+            tls=(lambda: files.current) if files is not None else None,
             server_name=config.tls.server_name,
         )
 

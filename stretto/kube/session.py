@@ -21,7 +21,6 @@ from yarl import URL
 
 from stretto.kube.answers import Response
 from stretto.kube.config import KubeConfig
-from stretto.kube.errors import ConfigError
 from stretto.kube.ways import HEADERS, Answer, Headers, NotOpenedError
 
 READ_BUFFER = 128 * 1024
@@ -73,12 +72,7 @@ class Session:
             "headers": HEADERS,
         }
         client = _Client(configuration)
-        try:
-            client.ssl_context = config.tls.context()
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise ConfigError(
-                f"{config.origin}: the certificates cannot be loaded: {error}; correct the file"
-            ) from error
+        client.ssl_context = config.tls.renewable(origin=config.origin).value
         self._session = client.open_session()
 
     async def send(

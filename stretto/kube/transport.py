@@ -75,7 +75,7 @@ class Transport:
         assert self._way is not None, "the client is not open"
         answer = None
         for fresh in (False, True):
-            headers = self._headers(data, content_type, fresh)
+            headers, answer = self._headers(data, content_type, fresh), None
             try:
                 answer = await self._way.send(method, target, headers, data, timeout_s=timeout_s)
             except OSError as error:  # TimeoutError is one

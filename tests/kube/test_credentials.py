@@ -102,6 +102,37 @@ async def test_a_token_file_is_read_again_when_it_is_a_minute_old(tmp_path: Path
     assert config.authorization() == "Bearer two"
 
 
+async def test_a_token_file_that_is_gone_for_a_while_leaves_us_the_former_token(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error in a request that has begun would end the process that sends it."""
+    now = 0.0
+    token = tmp_path / "token"
+    token.write_text("one")
+    config = await KubeConfig.from_file(kubeconfig(tmp_path, {"tokenFile": "token"}))
+    config._clock = lambda: now
+    assert config.authorization(fresh=True) == "Bearer one"
+    token.unlink()
+    now = 61.0
+    assert [config.authorization() for _ in range(3)] == ["Bearer one"] * 3
+    assert len(caplog.records) == 1, "once a minute, not with each request"
+    token.write_text("two")
+    assert config.authorization(fresh=True) == "Bearer two"
+
+
+async def test_a_second_try_without_an_answer_is_not_counted_as_the_first_ones(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "token").write_text("t")
+    async with serving(refusal(401, "Unauthorized"), hang_up) as server:
+        file = kubeconfig(tmp_path, {"tokenFile": "token"}, server=server.url)
+        async with KubeClient(await KubeConfig.from_file(file)) as client:
+            with pytest.raises(KubeUnreachable):
+                await client.get("/api/v1/pods/p")
+            codes = {code: count for (_, _, code), count in client.usage.snapshot().items()}
+    assert codes == {401: 1, 0: 1}
+
+
 async def test_the_service_account_of_the_pod(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     (tmp_path / "ca.crt").write_text("x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -14,12 +15,14 @@ import yaml
 from aiohttp import web
 
 from stretto.kube.answers import BindKind
+from stretto.kube.certificates import Tls
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.errors import KubeUnreachable
 from stretto.kube.readers import BareObject
 from stretto.kube.reflector import Reflector
 from tests.kube.api_server import line, pod, status_body
+from tests.rpc.certificates import Authority
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "make-certificates.sh"
 Certificates = dict[str, dict[str, str]]
@@ -103,6 +106,33 @@ async def test_a_client_certificate_identifies_us(
             names += [event.name for event in batch]
             if "a" in names:
                 break
+
+
+async def test_files_that_are_renewed_are_used_from_the_next_connection_on(
+    server: str, certificates: Certificates, tmp_path: Path
+) -> None:
+    """Ours, and that of the authority, which need not be known when we start."""
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    files = [mounted / name for name in ("ca.crt", "tls.crt", "tls.key")]
+    other = Authority(tmp_path / "other").issue("stretto-binder")
+    for file, first in zip(files, (other.authority, other.certificate, other.key), strict=True):
+        file.write_bytes(first.read_bytes())
+    authority, certificate, key = files
+    tls = Tls(
+        authority=authority, certificate=certificate, key=key, server_name="stretto-dispatcher"
+    )
+    async with KubeClient(KubeConfig(server, origin="here", tls=tls)) as client:
+        with pytest.raises(KubeUnreachable, match="certificate verify failed"):
+            await client.check()
+        for role in ("binder", "shard"):
+            (mounted / "tls.key").write_text("half of a renewal")
+            with contextlib.suppress(KubeUnreachable):  # the former ones are used meanwhile
+                await client.check()
+            for file in files:
+                file.write_bytes(base64.b64decode(certificates[role][file.name]))
+            client._transport._way._pool.close()
+            assert await client.check() == f"stretto-{role}"
 
 
 @pytest.mark.parametrize(
