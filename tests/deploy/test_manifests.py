@@ -7,6 +7,7 @@ import itertools
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,9 @@ def resources_of(folder: Path) -> list[dict[str, Any]]:
 
 MANIFESTS = resources_of(DEPLOY / "base")
 PLURALS = {"NetworkPolicy": "networkpolicies"}
-CLUSTER_WIDE = ("Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
+CLUSTER_WIDE = (
+    "Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema",
+)  # fmt: skip
 
 
 def folder_of(manifest: dict[str, Any]) -> str:
@@ -310,6 +313,24 @@ def test_tokens_of_the_accounts_work(applied: ControlPlane) -> None:
     assert applied.request("GET", "/api/v1/namespaces/stretto/secrets", token=token)[0] == 403
     token = applied.token_for(NAMESPACE, "stretto-shard")
     assert applied.request("GET", "/api/v1/nodes?limit=1", token=token)[0] == 403
+
+
+@pytest.mark.kube
+@pytest.mark.parametrize("account", ["stretto-dispatcher", "stretto-binder"])
+def test_leases_and_other_requests_stand_where_a_crowd_cannot_hold_them_up(
+    applied: ControlPlane, account: str
+) -> None:
+    """The API server says which flow schema a request fell under."""
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{account}"
+    wanted = {lease: "stretto-leader-election", "/api/v1/pods?limit=1": "stretto"}
+    token = applied.token_for(NAMESPACE, account)
+    for path, name in wanted.items():
+        schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+        uid = applied.request("GET", f"{schemas}/{name}")[1]["metadata"]["uid"]
+        deadline = time.monotonic() + 60  # it watches them, and takes a moment to see ours
+        while (found := applied.flow_schema_of(path, token)) != uid:
+            assert time.monotonic() < deadline, f"{path}: {found}, not {name}"
+            time.sleep(0.2)
 
 
 @pytest.mark.kube

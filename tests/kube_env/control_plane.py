@@ -260,10 +260,6 @@ class ControlPlane:
         impersonate: str = "",
     ) -> tuple[int, dict[str, Any]]:
         """One plain request, independent of the code under test: (status, decoded body)."""
-        context = ssl.create_default_context(cafile=str(self.authority))
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", self.port, timeout=15, context=context
-        )
         headers = {
             "Authorization": f"Bearer {token or self.admin_token}",
             "Content-Type": content_type,
@@ -271,7 +267,7 @@ class ControlPlane:
         }
         if impersonate:
             headers["Impersonate-User"] = impersonate
-        with contextlib.closing(connection):
+        with contextlib.closing(self._connection()) as connection:
             data = None if body is None else json.dumps(body)
             connection.request(method, path, body=data, headers=headers)
             reply = connection.getresponse()
@@ -281,7 +277,17 @@ class ControlPlane:
         except ValueError:
             return reply.status, {"text": raw.decode(errors="replace")}
 
+    def flow_schema_of(self, path: str, token: str) -> str:
+        """The uid of the flow schema that a GET falls under."""
+        with contextlib.closing(self._connection()) as connection:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            return connection.getresponse().getheader("X-Kubernetes-PF-FlowSchema-UID", "")
+
     # --- inside --------------------------------------------------------------------------------
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context(cafile=str(self.authority))
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=15, context=context)
 
     def _write_credentials(self) -> None:
         (self.folder / "tokens.csv").write_text(
