@@ -311,7 +311,7 @@ MUTANTS = (
         "if READER in names:", "if names:", (GUARD,),
     ),
     Mutant(
-        "a ledger's user that may do anything", "stretto/ledger/access.py",
+        "a ledger's user that may do anything", "stretto/ledger/server_check.py",
         "    if beyond:\n", "    if False:\n", (ACCESS,),
     ),
     Mutant(
