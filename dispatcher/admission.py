@@ -10,23 +10,20 @@ Order: of the queues the one whose turn it is by share, as for pods, and in a qu
 then age. What finds no room holds back all that comes after it and asks for the resource that is
 short, in the queue that is full and below it: so a large Job is not overtaken for ever by small
 ones, and one that asks for something else goes on. Pods that wait for room in a queue stand in that
-order too, before Jobs of their priority. Equal Jobs (namespace, queue and resources) share a line,
-and only its head is looked at.
-
-Naive form: mark the Job admitted when the write is answered. Its fault: an answer that does not
-come says nothing. The form chosen: from the moment the write is ordered the Job holds its promise,
-until the watch shows a later version of it, which says what became of the write. A write names the
-version that it was decided on, so at most one is ever carried out.
+order too, before Jobs of their priority. Equal Jobs (namespace, queue and resources) share a line
+(:mod:`dispatcher.job_lines`), and only its head is looked at. What is written to Jobs, and what
+came of it, is the business of :mod:`dispatcher.job_writes`.
 """
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from dispatcher.admission_look import Line, Look
+from dispatcher.admission_look import Look
+from dispatcher.job_lines import JobLines, Line
+from dispatcher.job_priorities import JobPriorities
 from dispatcher.job_records import (
     INVALID,
     NOT_SUSPENDED,
@@ -34,27 +31,17 @@ from dispatcher.job_records import (
     JobOrder,
     JobRecord,
     JobResult,
-    LineKey,
     Waiting,
 )
+from dispatcher.job_writes import PAUSE_S, JobWrites
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import ShapeTable
 from stretto.model.jobs import AdmissionCondition, JobSeen, Template, queue_problem
-from stretto.model.shape import Shape
-from stretto.quota.rows import asked
 from stretto.quota.tree import Tree
 
 LOOK_EVERY_S = 0.25
 LOOK_ANYWAY_S = 5.0
 """Also if nothing is known to have changed."""
-TELL_EVERY_S = 5.0
-"""At most so often the reason of one Job's condition."""
-IN_FLIGHT = 20
-"""Writes to Jobs at once."""
-PAUSE_S = 1.0
-"""After a write that failed or is unknown."""
-REFUSED_PAUSE_S = 30.0
-"""After one that the API server will not have."""
 LAPSES_EVERY_S = 5.0
 """How often it is looked which pods do not appear."""
 ADMITTED = AdmissionCondition("True", "Admitted", "")
@@ -89,10 +76,9 @@ class Admission:
             f"{says}: room for these is not kept any more, and they wait for quota one by one",
         )
         self.jobs: dict[str, JobRecord] = {}
-        self._lines: dict[LineKey, Line] = {}
-        self._classes: Mapping[str, int] | None = None
-        self._default = 0
-        self._untold: dict[str, JobRecord] = {}
+        self.lines = JobLines()
+        self.writes = JobWrites(self.says)
+        self._priorities = JobPriorities()
         self._paused: dict[str, JobRecord] = {}
         self._unchecked: dict[str, JobRecord] = {}
         """New in a line, or the queues have changed: they may ask for more than is ever there."""
@@ -104,9 +90,6 @@ class Admission:
         self._looked_at = 0.0
         self._taken_at = 0.0
         self._tree: Tree | None = None
-        self._in_flight = 0
-        self.admitted = 0
-        """Jobs that were resumed."""
 
     # ------------------------------------------------------------------------------- what is known
     def synced(self) -> None:
@@ -116,7 +99,7 @@ class Admission:
     def classes(self, values: Mapping[str, int] | None, *, default: int = 0) -> None:
         """The PriorityClasses, and the priority of pods that name none; None: they cannot be
         read."""
-        self._classes, self._default = values, default
+        self._priorities.tell(values, default=default)
         for job in self.jobs.values():
             self._place(job)
 
@@ -156,9 +139,8 @@ class Admission:
             return
         self._serial += 1
         self._unline(job)
-        self._untold.pop(uid, None)
+        self.writes.forget(uid)
         self._paused.pop(uid, None)
-        self._unchecked.pop(uid, None)
         self._gate.promises.forget(job.seen.owner)
 
     def _place(self, job: JobRecord) -> None:
@@ -175,44 +157,19 @@ class Admission:
             job.was_suspended, job.came = True, -1
             promises.drop(seen.owner)
             if not self.problem_of(job) and shape is not None and seen.uid not in self._paused:
-                self._line_up(job, shape)
-        self._untold[seen.uid] = job
-
-    def _line_up(self, job: JobRecord, shape: Shape) -> None:
-        names = tuple(name for name, amount in asked(shape) if amount)
-        job.line = shape.namespace, shape.queue, names
-        job.order = -self.priority_of(job), job.seen.created, job.seen.uid
-        line = self._lines.setdefault(job.line, Line())
-        bisect.insort(line.orders, job.order)
-        self._unchecked[job.seen.uid] = job
+                self.lines.add(job, shape, priority=self._priorities.of(job.template))
+                self._unchecked[seen.uid] = job
+        self.writes.look_at(job)
 
     def _unline(self, job: JobRecord) -> None:
-        if job.line is not None:
-            line = self._lines[job.line]
-            del line.orders[bisect.bisect_left(line.orders, job.order)]
-            if not line.orders:
-                del self._lines[job.line]
-            job.line = None
-            self._unchecked.pop(job.seen.uid, None)
+        self.lines.remove(job)
+        self._unchecked.pop(job.seen.uid, None)
 
     def problem_of(self, job: JobRecord) -> str:
         """Why a Job is never resumed as it is."""
-        name = job.template.priority_class
         template = job.template
         problem = job.seen.problem or template.problem or queue_problem(job.seen, template)
-        problem = problem or job.problem
-        if not problem and name and self._classes is not None and name not in self._classes:
-            problem = f"spec.template names a PriorityClass {name}, which does not exist"
-        return problem
-
-    def priority_of(self, job: JobRecord) -> int:
-        """The priority that its pods will have."""
-        template = job.template
-        if template.priority is not None:
-            return template.priority
-        if not template.priority_class:
-            return self._default
-        return (self._classes or {}).get(template.priority_class, 0)
+        return problem or job.problem or self._priorities.problem(template)
 
     # ------------------------------------------------------------------------------------ deciding
     def take(self, now: float) -> list[JobOrder]:
@@ -230,8 +187,7 @@ class Admission:
                 self._place(job)
         self._lapse(now)
         self._look(orders, now)
-        self._resume_again(orders, now)
-        self._tell(orders, now)
+        self.writes.take(orders, now)
         return orders
 
     def _look(self, orders: list[JobOrder], now: float) -> None:
@@ -252,7 +208,7 @@ class Admission:
             return
         self._lapses_at = now
         promises = self._gate.promises
-        for uid, job in self.jobs.items():
+        for job in self.jobs.values():
             if not job.runs:
                 continue
             owner, came = job.seen.owner, promises.came(job.seen.owner)
@@ -262,57 +218,18 @@ class Admission:
             elif now - job.missed_since >= self._limits.promise_s:
                 promises.lapse(owner)
             if self.says(job) != job.told:
-                self._untold[uid] = job
+                self.writes.look_at(job)
 
     def take_unchecked(self) -> list[JobRecord]:
         """Jobs in lines of which it is not known whether a limit allows so much; told once."""
         unchecked, self._unchecked = self._unchecked, {}
         return list(unchecked.values())
 
-    def lines(self) -> dict[LineKey, Line]:
-        """All lines, each with a Job at least."""
-        return self._lines
-
-    @property
-    def room(self) -> bool:
-        """Another write may be ordered."""
-        return self._in_flight < IN_FLIGHT
-
     def resume(self, job: JobRecord, orders: list[JobOrder]) -> None:
         """Promise a Job its room, and order the write."""
         job.ordered = job.seen.version
         self._place(job)
-        self._order(job, None, orders)
-
-    def _order(
-        self, job: JobRecord, condition: AdmissionCondition | None, orders: list[JobOrder]
-    ) -> None:
-        seen, told = job.seen, job.told
-        transition = condition is not None and (told is None or told.status != condition.status)
-        orders.append(
-            JobOrder(seen.uid, seen.namespace, seen.name, seen.version, condition, transition)
-        )
-        job.in_flight = True
-        self._in_flight += 1
-
-    def _resume_again(self, orders: list[JobOrder], now: float) -> None:
-        """What came of a write is not known: the same again, which does nothing if it was made."""
-        for job in list(self._untold.values()):
-            again = job.ordered and job.seen.suspended and not job.in_flight
-            if again and job.not_before <= now and self.room:
-                self._order(job, None, orders)
-
-    def _tell(self, orders: list[JobOrder], now: float) -> None:
-        for uid, job in list(self._untold.items()):
-            if job.in_flight or job.ordered:
-                continue
-            says = self.says(job)
-            if says is None or says == job.told:
-                del self._untold[uid]
-            elif not self.room:
-                break
-            elif job.tell_after <= now or (job.told and job.told.status != says.status):
-                self._order(job, says, orders)
+        self.writes.resume(job, orders)
 
     def says(self, job: JobRecord) -> AdmissionCondition | None:
         """What the condition of a Job is to say; None: nothing (yet)."""
@@ -323,15 +240,15 @@ class Admission:
             return RUNS if not job.ever_suspended else self._lapsed if lapsed else ADMITTED
         if problem := self.problem_of(job):
             return AdmissionCondition("False", INVALID, problem)
-        line = self._lines.get(job.line) if job.line is not None else None
-        return AdmissionCondition("False", WAITS, line.why) if line and line.why else None
+        why = self.lines.why(job)
+        return AdmissionCondition("False", WAITS, why) if why else None
 
     def wait(self, line: Line, why: str, now: float) -> None:
         """All in a line wait for this."""
         if line.why != why:
             line.why, line.since = why, now
             for order in line.orders:
-                self._untold[order[2]] = self.jobs[order[2]]
+                self.writes.look_at(self.jobs[order[2]])
 
     def set_aside(self, job: JobRecord, problem: str) -> None:
         """A Job is out of its line until it or its queue changes."""
@@ -352,48 +269,18 @@ class Admission:
         self, order: JobOrder, result: JobResult, *, now: float, text: str = "",
         pause_s: float = PAUSE_S,
     ) -> None:  # fmt: skip
-        """A write was answered, or was not."""
-        self._in_flight -= 1
+        """A write was answered, or was not; ``text`` says why it was refused."""
         job = self.jobs.get(order.uid)
-        if job is None or not job.in_flight:
-            return
-        job.in_flight = False
-        if order.condition is not None:
-            self._told(job, order.condition, result, now=now, pause_s=pause_s)
-            return
-        job.not_before = now + pause_s
-        self._untold[order.uid] = job
-        if result is JobResult.WRITTEN:
-            self.admitted += 1
-            job.not_before = float("inf")  # the watch will show it
-        elif result is JobResult.STALE:
-            # The watch shows what it has become; if it has not changed, the same again is safe.
-            job.not_before = now + REFUSED_PAUSE_S
-        elif result is JobResult.REFUSED and job.ordered:
-            job.ordered = 0
-            job.not_before = now + REFUSED_PAUSE_S
+        refused = self.writes.answered(order, job, result, now=now, pause_s=pause_s)
+        if refused and job is not None:
             job.problem = f"the API server does not let it be resumed: {text}"
             self._paused[order.uid] = job
             self._place(job)
 
-    def _told(
-        self, job: JobRecord, condition: AdmissionCondition, result: JobResult, *, now: float,
-        pause_s: float,
-    ) -> None:  # fmt: skip
-        job.tell_after = now + TELL_EVERY_S
-        job.told = condition if result is JobResult.WRITTEN else job.seen.told
-        if result is JobResult.STALE:
-            return  # it is gone
-        if result is JobResult.REFUSED:
-            job.tell_after = now + REFUSED_PAUSE_S
-        elif result is JobResult.UNKNOWN:
-            job.tell_after = now + pause_s
-        self._untold[job.seen.uid] = job
-
     # ---------------------------------------------------------------------------------- for people
     def waiting(self) -> Iterator[Waiting]:
         """The members that wait in queues before they exist."""
-        for (namespace, label, _), line in self._lines.items():
+        for (namespace, label, _), line in self.lines.by_key.items():
             queue = self._gate.view.tree.assigned(namespace, label).queue
             if queue is not None:
                 members = sum(self.jobs[uid].seen.count for _, _, uid in line.orders)
@@ -419,13 +306,10 @@ class Admission:
 
     def validate(self) -> None:
         """Check that every Job is where something will find it."""
-        lined = {order[2]: key for key, line in self._lines.items() for order in line.orders}
+        self.lines.validate(self.jobs)
+        self.writes.validate(self.jobs)
         for uid, job in self.jobs.items():
-            assert (lined.pop(uid, None)) == job.line, f"{job.seen.key} stands elsewhere"
             if job.runs:
                 assert job.line is None, f"{job.seen.key} runs and waits"
             elif job.line is None:
                 assert self.problem_of(job) or uid in self._paused, f"{job.seen.key} is lost"
-        assert not lined, f"{lined} are nobody"
-        flying = sum(job.in_flight for job in self.jobs.values())
-        assert flying <= self._in_flight, "writes are miscounted"

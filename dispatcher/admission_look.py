@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, NamedTuple
 
-from dispatcher.job_records import JobOrder, Order
+from dispatcher.job_lines import Line
+from dispatcher.job_records import JobOrder
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import Mode, ShapeRecord, ShapeTable
 from stretto.model.shape import Shape
@@ -16,19 +17,6 @@ from stretto.quota.view import over_text
 
 if TYPE_CHECKING:
     from dispatcher.admission import Admission
-
-
-class Line:
-    """Suspended Jobs that ask for the same things in the same place, in their order."""
-
-    __slots__ = ("orders", "since", "why")
-
-    def __init__(self) -> None:
-        self.orders: list[Order] = []
-        self.why = ""
-        """What its head, and so all, wait for; '' if it was not looked at yet."""
-        self.since = 0.0
-        """Monotonic time at which it began to wait for that."""
 
 
 class _Entry(NamedTuple):
@@ -66,7 +54,7 @@ class Look:
         """Resume what has room; False: there may be more to do at once."""
         self._check()
         self._fill(orders)
-        while self._heap and self._admission.room:
+        while self._heap and self._admission.writes.room:
             *_, entry = heapq.heappop(self._heap)
             turn = self._gate.turn(entry.queue.name)
             if turn > entry.turn:  # it has been given something meanwhile
@@ -77,7 +65,7 @@ class Look:
                 self._push_jobs(entry.queue, entry.line)
         for shape, count in self._supposed:
             self._gate.view.suppose(shape, -count)
-        return not self._heap and self._admission.room and not self._unready
+        return not self._heap and self._admission.writes.room and not self._unready
 
     def _check(self) -> None:
         """What no limit ever allows stands in nobody's way, and is told so wherever it stands."""
@@ -93,7 +81,7 @@ class Look:
 
     def _fill(self, orders: list[JobOrder]) -> None:
         view, queues = self._gate.view, False
-        for (namespace, label, _), line in list(self._admission.lines().items()):
+        for (namespace, label, _), line in list(self._admission.lines.by_key.items()):
             queue, problem = view.tree.assigned(namespace, label) if view.on else (None, "")
             if problem:
                 self._admission.wait(line, problem, self._now)
@@ -101,7 +89,7 @@ class Look:
                 queues = True
                 self._push_jobs(queue, line)
             else:
-                while line.orders and self._admission.room and self._resume(line, orders):
+                while line.orders and self._admission.writes.room and self._resume(line, orders):
                     pass
         for record in list(self._shapes.by_number.values()) if queues else ():
             waits = len(record) and (record.mode is Mode.OPEN or QUOTA in record.plugins)

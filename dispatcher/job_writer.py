@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from dispatcher.admission import PAUSE_S
 from dispatcher.job_records import JobOrder, JobResult
+from dispatcher.job_writes import PAUSE_S
 from dispatcher.order_writer import OrderWriter
 from dispatcher.writer import api_time
 from stretto.kube.answers import Response

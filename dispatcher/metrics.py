@@ -267,7 +267,7 @@ class DispatcherCollector(Collector):
         yield jobs
         yield members
         yield CounterMetricFamily(
-            "stretto_admissions", "Jobs that were resumed.", value=admission.admitted
+            "stretto_admissions", "Jobs that were resumed.", value=admission.writes.admitted
         )
 
     def _api(self) -> Iterator[Metric]:

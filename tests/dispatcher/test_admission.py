@@ -8,9 +8,10 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from dispatcher.admission import IN_FLIGHT, LOOK_EVERY_S
+from dispatcher.admission import LOOK_EVERY_S
 from dispatcher.job_records import JobOrder, JobResult
 from dispatcher.job_writer import JobWriter
+from dispatcher.job_writes import IN_FLIGHT
 from stretto.kube.answers import Response
 from stretto.model.jobs import Template
 from stretto.model.unit import Cause, OutcomeKind

@@ -68,6 +68,7 @@ ALSO = {
     "batches": ("queue", "slow_lane"), "shape_cycle": ("queue", "cluster_events"),
     "elections": ("groups",), "group_records": ("groups",), "group_hindrance": ("groups",),
     "binder_side": ("lifecycle", "shards"), "admission_look": ("admission",),
+    "job_lines": ("admission",), "job_priorities": ("admission",), "job_writes": ("admission",),
     "contention": ("ladder",), "auditor": ("audit",), "intake": ("lifecycle",),
     "ledger": ("at_work", "reserve", "losses", "script_equals_twin"),
 }  # fmt: skip
