@@ -74,7 +74,7 @@ def _run(
     totals: dict[int, int] = {}
     position, last = 0, len(rows)
     done = False
-    for _ in range(count):
+    for left in reversed(range(count)):
         if touched and (position >= last or -touched[0][0] > keys[position]):
             key, row = heapq.heappop(touched)
             low = -key & KEPT_MASK
@@ -87,6 +87,8 @@ def _run(
             break
         add(row)
         placed.append(row)
+        if not left and not compiled.lasting:
+            continue  # nobody reads its total any more
         total = compiled.total_of_row(row)
         totals[row] = total
         if total >= 0:

@@ -113,7 +113,12 @@ class CompiledShape:
         fixed = 0 if isinstance(self._fixed, int) else self._fixed.nbytes
         if self.looks_around:
             return _COMPILED_BYTES + self.cross.nbytes
-        return _COMPILED_BYTES + (self.total.nbytes if self._uses > 1 else 0) + fixed
+        return _COMPILED_BYTES + (self.total.nbytes if self.lasting else 0) + fixed
+
+    @property
+    def lasting(self) -> bool:
+        """Its totals are kept from use to use; those of the first use are not."""
+        return self._uses > 1
 
     def _compile_filters(self) -> frozenset[str]:
         """Make the filters; the kinds of objects whose change may make them others."""

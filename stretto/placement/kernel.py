@@ -68,6 +68,7 @@ class Kernel(Departures):
     ) -> None:
         self._snapshot = snapshot
         self._profiles = profiles
+        self._own_partitions = own_partitions
         self._own = own_table(own_partitions)
         self._cache_bytes = cache_bytes
         self._shapes: dict[Hashable, CompiledShape] = {}
@@ -254,10 +255,9 @@ class Kernel(Departures):
 
     def _spread(self, rows: list[int], others: list[int], spares: int) -> list[tuple[int, ...]]:
         """Deal the rows that were not used out as spares, a different few for each pod."""
-        if self._own is not None and others:
-            own = self._own[self._snapshot.partition[np.array(others, dtype=np.int64)]].tolist()
-            pairs = list(zip(others, own, strict=True))
-            others = [r for r, mine in pairs if mine] + [r for r, mine in pairs if not mine]
+        if self._own_partitions and others:
+            own, partitions = self._own_partitions, self._snapshot.partition.data
+            others.sort(key=lambda row: partitions[row] not in own)
         many = len(others)
         take = min(spares, many)
         if not take:

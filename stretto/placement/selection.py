@@ -28,6 +28,9 @@ _PACKED_LIMIT = 1 << (62 - LOW_BITS)
 two keys, and own partitions break ties only."""
 
 
+_FEW = 8
+"""Up to this many rows are searched for one by one: a partition and a sort cost as much as eight
+searches."""
 OWN_FIRST = 1 << 62
 """In a key: an own row, where those come first."""
 KEPT_MASK = OWN_FIRST | ((1 << LOW_BITS) - 1)
@@ -93,14 +96,28 @@ class Ranking:
         keys |= low  # negative where the total is
         if self._own_first:
             keys |= (low & _OWN) << np.int64(_OWN_SHIFT)
-        if count == 1:
-            best = int(keys.argmax())
-            return ([best], [keys.item(best)]) if total.item(best) >= 0 else ([], [])
+        if count <= _FEW:
+            return _top_few(keys, count)
         threshold = int(np.partition(keys, size - count)[size - count]) if count < size else 0
         rows = np.flatnonzero(keys >= max(threshold, 0))
         keys = keys[rows]
         order = np.argsort(keys)[::-1]
         return rows[order].tolist(), keys[order].tolist()
+
+
+def _top_few(keys: Int64s, count: int) -> tuple[list[int], list[int]]:
+    """The best keys, one search each; spoils its input."""
+    rows: list[int] = []
+    found: list[int] = []
+    for _ in range(count):
+        row = int(keys.argmax())
+        key = keys.item(row)
+        if key < 0:
+            break
+        keys[row] = -1
+        rows.append(row)
+        found.append(key)
+    return rows, found
 
 
 def _top_by_two_keys(total: Int64s, low: Int64s, count: int) -> tuple[list[int], list[int]]:
