@@ -47,6 +47,7 @@ from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.guard import guard_of
 from stretto.telemetry.http import TelemetryServer
+from stretto.telemetry.metrics import LeaseMetrics
 from stretto.telemetry.story import StoryLog
 
 logger = logging.getLogger(__name__)
@@ -82,9 +83,10 @@ class BinderProcess:
         self._settings = settings
         self._client = client
         self._ledger = ledger
-        self._metrics = BinderMetrics(api=client.usage.snapshot)
-        self._stories = StoryLog(clock=time.monotonic)
         self._leadership = Leadership(client, settings)
+        lease = LeaseMetrics(settings.lease_name, self._leadership.left_s)
+        self._metrics = BinderMetrics(api=client.usage.snapshot, lease=lease)
+        self._stories = StoryLog(clock=time.monotonic)
         self._rpc = RpcServer(settings.listen, security=Security.of(settings))
         self._configuration = configuration
         binders = [each for each in configuration.extenders if each.bind_verb]

@@ -22,13 +22,14 @@ from dispatcher.states import State, pending
 from stretto.kube.client import KubeClient
 from stretto.kube.events import EventWriter
 from stretto.model.diagnosis import ALWAYS
-from stretto.telemetry.metrics import ApiUsage
+from stretto.telemetry.metrics import ApiUsage, LeaseMetrics
 
 QUEUES = {
     "active": (State.ACTIVE,),
     "backoff": (State.BACKOFF,),
     "unschedulable": (State.UNSCHEDULABLE, State.REFUSED),
     "gated": (State.GATED,),
+    "incomplete": (State.INCOMPLETE,),
 }
 """kube-scheduler's queues, of which states each consists."""
 
@@ -50,9 +51,10 @@ COUNTERS = (
 class DispatcherCollector(Collector):
     """Reads the machine when scraped."""
 
-    def __init__(self, machine: Machine, *, client: KubeClient) -> None:
+    def __init__(self, machine: Machine, *, client: KubeClient, lease: LeaseMetrics) -> None:
         self._machine = machine
         self._client = client
+        self._lease = lease
         self.events: Sequence[EventWriter] = ()
         self.unread: Sequence[Sized] = ()
         """Bulky pods that were not read yet, of each watch."""
@@ -68,6 +70,7 @@ class DispatcherCollector(Collector):
         yield from self._quota()
         yield from self._jobs()
         yield from self._api()
+        yield from self._lease.collect()
         statistics = self._machine.statistics
         for name, text in COUNTERS:
             yield CounterMetricFamily(
@@ -215,12 +218,12 @@ class DispatcherCollector(Collector):
         statistics = self._machine.statistics
         duration = HistogramMetricFamily(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Seconds from sending a unit to a shard to its bind.",
+            "Seconds from sending a unit to a shard to its bind, or to why there is none.",
             labels=["result", "profile"],
         )
-        for profile, buckets in list(statistics.attempt_seconds.items()):
+        for (result, profile), buckets in list(statistics.attempt_seconds.items()):
             duration.add_metric(
-                ["scheduled", profile], buckets=buckets.cumulative(), sum_value=buckets.total
+                [result, profile], buckets=buckets.cumulative(), sum_value=buckets.total
             )
         yield duration
 

@@ -102,7 +102,7 @@ class Outcomes:
         self._statistics.bound(
             attempts=max(record.attempts, 1),
             seconds=now - record.first_queued,
-            attempt_seconds=now - (record.dispatched_at or now),
+            out_s=record.seconds_out(now),
             profile=record.profile,
         )
         if record.shape.contention is not None:
@@ -123,7 +123,7 @@ class Outcomes:
         self.refused[record.uid] = record
         self._queue.left(record)
         self._lane.tell(record, Condition("Unschedulable", text))
-        self._statistics.ended("unschedulable", record.profile)
+        self._statistics.ended("unschedulable", record.profile, seconds=record.seconds_out(now))
 
     def retry_after(self, events: Sequence[ClusterEvent], now: float) -> None:
         """What was refused gets another attempt when an object has changed that is neither a node
@@ -184,7 +184,7 @@ class Outcomes:
         self.refuse(record, text=text, now=now)
 
     def _failed(self, record: PodRecord, outcome: Outcome, now: float) -> None:
-        self._statistics.ended("error", record.profile)
+        self._statistics.ended("error", record.profile, seconds=record.seconds_out(now))
         self._statistics.came_in(State.BACKOFF, "ScheduleAttemptFailure")
         record.errors += 1
         assert record.place is not Place.SETTLED, f"{record!r} is settled and fails"

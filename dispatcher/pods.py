@@ -206,6 +206,10 @@ class PodRecord:
         self.wanted: Condition | None = None
         """A condition of its own that waits to be written (others follow their shape's)."""
 
+    def seconds_out(self, now: float) -> float | None:
+        """How long ago it was sent to a shard last; None: a former dispatcher did that."""
+        return now - self.dispatched_at if self.dispatched_at else None
+
     def __repr__(self) -> str:
         return f"<pod {self.namespace}/{self.name} {self.place.name} attempt {self.attempt}>"
 

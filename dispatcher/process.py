@@ -48,6 +48,7 @@ from stretto.kube.leadership import Leadership, beside, cancelled
 from stretto.placement.configuration import Configuration
 from stretto.rpc.security import Security
 from stretto.rpc.servers import RpcServer, add_work
+from stretto.telemetry.metrics import LeaseMetrics
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +136,8 @@ class DispatcherProcess:
         self._names = ServedNames(client, settings, names=configuration.names)
         limits = machine_limits(settings, self._configuration)
         machine = Machine(limits=limits, note=self.telemetry.note)
-        self._collector = DispatcherCollector(machine, client=client)
+        lease = LeaseMetrics(settings.lease_name, self._leadership.left_s)
+        self._collector = DispatcherCollector(machine, client=client, lease=lease)
         self.core = Core(machine, linger_s=settings.linger_ms / 1000)
         self._server = RpcServer(settings.listen, security=self._security)
         self._work = WorkServer(

@@ -175,7 +175,7 @@ class ShardSide:
             self._failed(record, diagnosis.message, now)
             return
         shape.diagnosis = diagnosis
-        self._statistics.ended("unschedulable", record.profile)
+        self._statistics.ended("unschedulable", record.profile, seconds=record.seconds_out(now))
         self._statistics.came_in(State.UNSCHEDULABLE, "ScheduleAttemptFailure")
         plugins = diagnosis.rejectors
         news = self._queue.unplaceable(record, version=version, plugins=plugins, now=now)
@@ -210,7 +210,7 @@ class ShardSide:
 
     def _failed(self, record: PodRecord, text: str, now: float) -> None:
         """The attempt itself failed: no event may mend that, so the pod tries again by itself."""
-        self._statistics.ended("error", record.profile)
+        self._statistics.ended("error", record.profile, seconds=record.seconds_out(now))
         self._note(record.uid, "failed", text)
         record.errors += 1
         self._queue.back_off(record, now=now, delay=self._backoff.backoff(record.errors))

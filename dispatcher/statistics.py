@@ -54,8 +54,8 @@ class Statistics:
         """Cause → attempts lost to it."""
         self.sli: dict[str, Buckets] = {}
         """Attempts ("1" … "15+") → seconds from the first queueing to the bind."""
-        self.attempt_seconds: dict[str, Buckets] = {}
-        """Profile → seconds from sending a unit to a shard to its bind."""
+        self.attempt_seconds: dict[tuple[str, str], Buckets] = {}
+        """(result, profile) → seconds from sending a unit to a shard to how that ended."""
         self.attempts_per_pod = Buckets(ATTEMPT_BUCKETS)
         self.leftover_flushes = 0
         self.scheduled_after_flush = 0
@@ -83,23 +83,26 @@ class Statistics:
             key = (state.value, event)
             self.incoming[key] = self.incoming.get(key, 0) + count
 
-    def ended(self, result: str, profile: str, count: int = 1) -> None:
-        """Count attempts that ended."""
+    def ended(self, result: str, profile: str, *, seconds: float | None = None) -> None:
+        """Count an attempt that ended, ``seconds`` after it was sent; None: not known."""
         key = (result, profile)
-        self.attempts[key] = self.attempts.get(key, 0) + count
+        self.attempts[key] = self.attempts.get(key, 0) + 1
+        if seconds is None:
+            return
+        buckets = self.attempt_seconds.get(key)
+        if buckets is None:
+            buckets = self.attempt_seconds[key] = Buckets(ATTEMPT_BUCKETS_S)
+        buckets.add(seconds)
 
-    def bound(self, *, attempts: int, seconds: float, attempt_seconds: float, profile: str) -> None:
-        """Count a pod that was bound, ``seconds`` after it was first queued."""
-        self.ended("scheduled", profile)
+    def bound(self, *, attempts: int, seconds: float, out_s: float | None, profile: str) -> None:
+        """Count a pod that was bound, ``seconds`` after it was first queued and ``out_s`` after it
+        was sent to a shard."""
+        self.ended("scheduled", profile, seconds=out_s)
         name = str(attempts) if attempts < 15 else "15+"
         buckets = self.sli.get(name)
         if buckets is None:
             buckets = self.sli[name] = Buckets(SLI_BUCKETS_S)
         buckets.add(seconds)
-        buckets = self.attempt_seconds.get(profile)
-        if buckets is None:
-            buckets = self.attempt_seconds[profile] = Buckets(ATTEMPT_BUCKETS_S)
-        buckets.add(attempt_seconds)
         self.attempts_per_pod.add(attempts)
 
     def conflict(self, cause: str) -> None:

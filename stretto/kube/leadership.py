@@ -57,6 +57,10 @@ class Leadership:
         """Whether we may act right now. Ask immediately before each effect."""
         return self._keeper.valid()
 
+    def left_s(self) -> float:
+        """Seconds for which we may act without a further renewal of the Lease; 0 if we may not."""
+        return self._keeper.left_s()
+
     async def acquired_unless(self, stop: asyncio.Event) -> Tenure | None:
         """Wait for the Lease; None if ``stop`` came first."""
         acquiring = asyncio.create_task(self._keeper.acquire())

@@ -139,6 +139,10 @@ class LeaseMachine:
             and now < self._renewed_at + self.settings.renew_deadline_s
         )
 
+    def left_s(self, now: float) -> float:
+        """Seconds for which we may act without a further renewal."""
+        return self._renewed_at + self.settings.renew_deadline_s - now if self.valid(now) else 0.0
+
     def next_step(self, now: float) -> Step:
         """What to do now; the shell reports back what came of it."""
         if self.lost:

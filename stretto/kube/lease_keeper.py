@@ -86,6 +86,10 @@ class LeaseKeeper:
         """Whether we may act right now. Ask immediately before each effect."""
         return self._machine.valid(self._clock())
 
+    def left_s(self) -> float:
+        """Seconds for which we may act without a further renewal; 0 if we may not."""
+        return self._machine.left_s(self._clock())
+
     async def acquire(self) -> Tenure:
         """Wait, as a standby if need be, until we lead."""
         while not self.valid():

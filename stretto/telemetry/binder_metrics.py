@@ -5,13 +5,19 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge, Histogram
 
 from stretto.model.unit import VerdictKind
-from stretto.telemetry.metrics import SHORT_BUCKETS, ApiUsage, Usage, new_registry
+from stretto.telemetry.metrics import (
+    SHORT_BUCKETS,
+    ApiUsage,
+    LeaseMetrics,
+    Usage,
+    new_registry,
+)
 
 
 class BinderMetrics:
     """One registry a process; ``api`` gives the client's counts of requests."""
 
-    def __init__(self, *, api: Usage = dict) -> None:
+    def __init__(self, *, api: Usage = dict, lease: LeaseMetrics | None = None) -> None:
         self.registry = registry = new_registry()
         self.cache_size = Gauge(
             "scheduler_cache_size",
@@ -55,6 +61,8 @@ class BinderMetrics:
         self._declare_preemption()
         self._declare_state()
         registry.register(ApiUsage(api))
+        if lease is not None:
+            registry.register(lease)
 
     def _declare_binds(self) -> None:
         registry = self.registry

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 SHORT_BUCKETS = tuple(0.0005 * 2**i for i in range(15))
 """Seconds, 0.5 ms to 8 s: what happens many times a second."""
-PREFIXES = ("scheduler_", "stretto_", "process_", "python_gc_")
+PREFIXES = ("scheduler_", "leader_election_", "stretto_", "process_", "python_gc_")
+LeaseLeft = Callable[[], float]
+"""Gives the seconds for which the process may act as the leader without renewing its Lease; 0 if it
+is not the leader."""
 Usage = Callable[[], Mapping[Any, int]]
 """Gives requests so far by (verb, resource, status code); code 0: no whole answer came."""
 
@@ -55,3 +58,27 @@ class ApiUsage(Collector):
         for (verb, resource, code), count in self._usage().items():
             family.add_metric([verb, resource, str(code)], count)
         yield family
+
+
+class LeaseMetrics(Collector):
+    """Whether this process leads, as every Kubernetes component tells it, and for how long."""
+
+    def __init__(self, name: str, left: LeaseLeft) -> None:
+        self._name = name
+        self._left = left
+
+    def collect(self) -> Iterator[Metric]:
+        """What holds now."""
+        left_s = self._left()
+        leads = GaugeMetricFamily(
+            "leader_election_master_status",
+            "Whether this process is the leader (1) or not (0), by Lease.",
+            labels=["name"],
+        )
+        leads.add_metric([self._name], float(left_s > 0))
+        yield leads
+        yield GaugeMetricFamily(
+            "stretto_lease_margin_seconds",
+            "Seconds for which the leader may act without renewing its Lease; 0: it may not.",
+            value=left_s,
+        )

@@ -20,7 +20,7 @@ class ShardMetrics:
         )
         self.cache_size = Gauge(
             "scheduler_cache_size",
-            "Nodes, pods and tentative (assumed) pods in the snapshot.",
+            "Nodes and tentative (assumed) pods in the snapshot.",
             ["type"],
             registry=registry,
         )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+from dispatcher.metrics import DispatcherCollector
 from dispatcher.states import State
 from stretto.model.shape import PodTerm, Requirement
 from stretto.model.unit import Attempt, OutcomeKind
+from stretto.telemetry.metrics import LeaseMetrics
 from tests.dispatcher.brain import EPOCH, Brain, shape
+from tests.dispatcher.gangs import gang
 
 
 def test_a_pod_goes_from_active_over_a_shard_and_the_binder_to_bound() -> None:
@@ -23,6 +28,36 @@ def test_a_pod_goes_from_active_over_a_shard_and_the_binder_to_bound() -> None:
     brain.delete("a", leaving=False)
     assert brain.state("a") is None
     assert brain.machine.statistics.attempts == {("scheduled", "stretto"): 1}
+
+
+def test_how_long_an_attempt_took_is_told_however_it_ended() -> None:
+    """From the shard's answer, the Binder's failure and the bind; not from one that was sent by a
+    former dispatcher."""
+    brain = Brain()
+    brain.pod("a")
+    brain.shard()
+    brain.dispatch()
+    brain.wait(0.5)
+    brain.unplaceable("a", at=5)
+    brain.pod("b", shape(2))
+    brain.dispatch()
+    brain.settle("b")
+    brain.wait(2)
+    brain.outcome("b", OutcomeKind.FAILED)
+    totals = {key: b.total for key, b in brain.machine.statistics.attempt_seconds.items()}
+    assert totals == {("unschedulable", "stretto"): 0.5, ("error", "stretto"): 2.0}
+
+
+def test_members_of_a_gang_that_wait_are_in_a_queue_that_is_told() -> None:
+    brain = gang()
+    client = SimpleNamespace(usage=SimpleNamespace(snapshot=dict))
+    lease = LeaseMetrics("d", lambda: 0.0)
+    collector = DispatcherCollector(brain.machine, client=client, lease=lease)
+    (pending,) = [f for f in collector.collect() if f.name == "scheduler_pending_pods"]
+    waiting = {s.labels["queue"]: s.value for s in pending.samples}
+    assert waiting == {
+        "active": 0, "backoff": 0, "gated": 0, "incomplete": 3, "unschedulable": 0,
+    }  # fmt: skip
 
 
 def test_the_watch_may_show_the_bind_before_the_outcome_and_it_counts_once() -> None:

@@ -24,6 +24,7 @@ def leading(*, at: float = 100.0, version: int = 50) -> LeaseMachine:
 def test_nothing_is_valid_before_the_lease_is_held() -> None:
     machine = LeaseMachine(SETTINGS)
     assert not machine.valid(0.0)
+    assert machine.left_s(0.0) == 0
     assert machine.next_step(0.0) is Step.READ
 
 
@@ -32,6 +33,7 @@ def test_a_missing_lease_is_created_and_its_version_is_the_epoch() -> None:
     assert machine.tenure == (50, False, True, 0)
     assert machine.valid(109.9)
     assert not machine.valid(110.0)
+    assert (machine.left_s(104.0), machine.left_s(111.0)) == (6.0, 0.0)
 
 
 def test_the_epoch_is_announced_by_a_renewal_at_once() -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 
 import pytest
-from prometheus_client import generate_latest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
 
 from dispatcher.machine import Machine
 from dispatcher.metrics import DispatcherCollector
 from stretto.telemetry.binder_metrics import BinderMetrics
-from stretto.telemetry.metrics import PREFIXES
+from stretto.telemetry.metrics import PREFIXES, LeaseMetrics
 from stretto.telemetry.shard_metrics import ShardMetrics
 
 ROOT = pathlib.Path(__file__).parents[2]
 UPSTREAM: Mapping[str, set[str]] = {
+    "leader_election_master_status": {"name"},
     "scheduler_cache_size": {"type"},
     "scheduler_pending_pods": {"queue"},
     "scheduler_pod_scheduled_after_flush": set(),
@@ -54,7 +57,8 @@ def declared(metrics: type) -> Iterator[tuple[str, str, str, set[str]]]:
 def dispatchers() -> Iterator[tuple[str, str, str, set[str]]]:
     """The same of the dispatcher, which makes its families when it is scraped."""
     client = SimpleNamespace(usage=SimpleNamespace(snapshot=dict))
-    for family in DispatcherCollector(Machine(), client=client).collect():
+    lease = LeaseMetrics("stretto-dispatcher", lambda: 0.0)
+    for family in DispatcherCollector(Machine(), client=client, lease=lease).collect():
         names = set(getattr(family, "_labelnames", ()))
         yield family.name, family.type, family.documentation, names
 
@@ -65,7 +69,7 @@ ALL = [*declared(BinderMetrics), *declared(ShardMetrics), *dispatchers()]
 def test_every_metric_is_explained_in_a_sentence() -> None:
     for name, _, text, _ in ALL:
         assert name.startswith(PREFIXES)
-        if name.startswith(("scheduler_", "stretto_")):
+        if name.startswith(("scheduler_", "leader_election_", "stretto_")):
             assert text.endswith("."), name
             assert text[0].isupper(), name
 
@@ -74,8 +78,24 @@ def test_labels_are_closed_sets_and_upstream_s_where_it_has_the_metric() -> None
     for name, _, _, labels in ALL:
         if name.startswith("stretto_"):
             assert labels <= LABELS, name
-        elif name.startswith("scheduler_"):
+        elif name.startswith(("scheduler_", "leader_election_")):
             assert labels <= UPSTREAM[name], name
+
+
+def test_alerts_ask_for_metrics_and_labels_that_there_are() -> None:
+    """One that asks for another would never fire, which looks like good news."""
+    rules = yaml.safe_load((ROOT / "deploy" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    kinds = {name: kind for name, kind, _, _ in ALL}
+    for rule in rules:
+        names = re.findall(r"\b(?:scheduler|stretto|leader_election)_[a-z_]+", rule["expr"])
+        assert names, rule
+        for name in names:
+            family = name.removesuffix("_total")
+            assert kinds.get(family) == ("counter" if family != name else "gauge"), name
+        labels = {label for _, _, _, some in ALL for label in some} | {"name", "instance"}
+        assert set(re.findall(r"(\w+)=", rule["expr"])) <= labels
+        assert rule["labels"]["severity"] in ("page", "ticket")
 
 
 def test_histograms_are_of_seconds_attempts_or_victims() -> None:
@@ -107,6 +127,20 @@ def test_api_requests_are_read_when_scraped() -> None:
     line = 'stretto_api_requests_total{code="201",resource="pods/binding",verb="POST"} 7.0'
     assert line in text
     assert 'code="0"' in text
+
+
+def test_who_leads_is_told_and_for_how_long() -> None:
+    left_s = 7.5
+    registry = CollectorRegistry()
+    registry.register(LeaseMetrics("stretto-binder", lambda: left_s))
+    text = generate_latest(registry).decode()
+    assert 'leader_election_master_status{name="stretto-binder"} 1.0' in text
+    assert "stretto_lease_margin_seconds 7.5" in text
+    left_s = 0.0
+    assert (
+        'leader_election_master_status{name="stretto-binder"} 0.0'
+        in generate_latest(registry).decode()
+    )
 
 
 def test_the_process_tells_its_own_cpu_and_memory() -> None:
