@@ -27,6 +27,7 @@ from binder.bindings import Action, ActionKind, Binding, Read, Stage
 from binder.extender_binds import ExtenderBinds
 from binder.machine import Machine
 from stretto.kube.answers import BindAnswer, BindKind, Response
+from stretto.kube.backoff import spread
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError
 from stretto.model.errors import OperatorError
@@ -41,8 +42,6 @@ FENCE = "stretto.io/BindFence"
 UNAUTHORIZED_RETRY_S = 2.0
 LONG_DELAY_S = 0.05
 """An action due later than this does not keep a worker."""
-SPREAD = 0.1
-"""Of a wait that the API server asked for, at most so much is added, by chance."""
 
 
 class Executor:
@@ -209,16 +208,12 @@ class Executor:
         if kind is BindKind.CONFLICT:
             return binding.conflict()
         if kind is BindKind.THROTTLED:
-            return binding.throttled(self.spread(answer.retry_after or 1.0))
+            return binding.throttled(spread(answer.retry_after or 1.0, self._rng))
         if kind is BindKind.UNAUTHORIZED:
             return binding.throttled(UNAUTHORIZED_RETRY_S)
         if kind in (BindKind.FORBIDDEN, BindKind.INVALID):
             return binding.refused(f"the API server refused the bind: {answer.text}")
         return binding.unknown() if answer.sent else binding.not_sent()
-
-    def spread(self, retry_after_s: float) -> float:
-        """How long to wait if the API server asked for so long."""
-        return retry_after_s * (1 + SPREAD * self._rng.random())
 
     async def _read(self, binding: Binding) -> Action:
         member = binding.reservation.member
@@ -227,7 +222,7 @@ class Executor:
         except KubeError:
             return binding.read(None)
         if not answer.ok and answer.status != 404:
-            return binding.read(None, retry_after_s=self.spread(answer.retry_after or 0.0))
+            return binding.read(None, retry_after_s=spread(answer.retry_after or 0.0, self._rng))
         return binding.read(self._seen(answer, binding))
 
     def _seen(self, answer: Response, binding: Binding) -> Read | None:
@@ -271,7 +266,7 @@ class Executor:
             return binding.fenced(version)
         return binding.fence_failed(
             gone=answer.status in (404, 422),
-            retry_after_s=self.spread(answer.retry_after or 0.0),
+            retry_after_s=spread(answer.retry_after or 0.0, self._rng),
         )
 
     def fence_patch(self, uid: str, resource_version: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -33,6 +34,7 @@ import msgspec
 from binder.claim_fences import ClaimFences, PendingSpec, PendingStatus, claim_keys
 from binder.executor import Executor
 from binder.machine import Machine
+from stretto.kube.backoff import spread
 from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError
 from stretto.kube.lease import Tenure
@@ -141,8 +143,10 @@ class Opening:
         executor: Executor,
         scheduler_names: Iterable[str],
         audit: AuditLog,
+        rng: random.Random | None = None,
     ) -> None:
         self._audit = audit
+        self._rng = rng or random.Random()
         self._machine = machine
         self._ledger = ledger
         self._client = client
@@ -260,7 +264,7 @@ class Opening:
             if answer.status != 409:
                 text = f"{answer.status} {answer.text}"
                 logger.warning("fencing %s/%s: %s", pod.namespace, pod.name, text)
-                await asyncio.sleep(self._executor.spread(answer.retry_after or RETRY_S))
+                await asyncio.sleep(spread(answer.retry_after or RETRY_S, self._rng))
                 continue
             seen = await self._read_until_settled(pod)
             if seen is None:
@@ -284,7 +288,7 @@ class Opening:
                         return None
                     if not seen.spec.node_name:
                         return seen
-                wait_s = self._executor.spread(answer.retry_after or 0.0)
+                wait_s = spread(answer.retry_after or 0.0, self._rng)
             await asyncio.sleep(max(SEEN_RETRY_S, wait_s))
         return None
 

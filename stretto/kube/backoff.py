@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import random
 
+SPREAD = 0.1
+"""Of a wait that the API server asked for, at most so much is added, by chance."""
+
+
+def spread(retry_after_s: float, rng: random.Random) -> float:
+    """How long to wait if the API server asked for so long: a bit longer, so that those put off
+    together do not come back together."""
+    return retry_after_s * (1 + SPREAD * rng.random())
+
 
 class Backoff:
     """Waits that double up to a limit, each shortened by a random part so that processes do not
@@ -20,7 +29,7 @@ class Backoff:
         """The seconds to wait now; ``at_least_s`` is what a Retry-After asked for."""
         wait = self._next_s * (0.5 + 0.5 * self._rng.random())
         self._next_s = min(self._next_s * 2, self._limit_s)
-        return max(wait, at_least_s)
+        return max(wait, spread(at_least_s, self._rng)) if at_least_s else wait
 
     def reset(self) -> None:
         """It worked: begin anew."""

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from binder.bindings import ActionKind, Binding, Read, Stage
-from binder.executor import SPREAD, Executor
+from binder.executor import Executor
 from binder.recovery import FENCES_IN_FLIGHT
 from stretto.kube.answers import BindAnswer, BindKind
+from stretto.kube.backoff import SPREAD
 from stretto.simulator.faults import Effect
 from stretto.telemetry.audit_log import AuditLog
 from stretto.telemetry.binder_metrics import BinderMetrics
