@@ -4,6 +4,14 @@ Whoever gets such an answer waits as it sees fit, some of them for less than the
 same request is not sent again before its time: it is answered as before, with the time that is
 left. Nothing waits in here: between the moment at which a Binder looks at its Lease and the moment
 at which it writes no time may pass.
+
+The same is what has the same method and path. Two patches of one pod's status by two writers share
+a put-off, whatever their bodies are, and so do the pages of a list. That is meant: the API server
+puts off a user, not a body, and of the two it would have refused either; each writer takes the
+answer as it takes one from the server, and comes again. What is created in one folder (pods, claims
+and Events, which have a path in common with all others of their namespace) never comes here, and so
+no Event waits for another; nor do Leases. What keeps whole kinds of requests apart is the API
+server's flow control (deploy/).
 """
 
 from __future__ import annotations

@@ -57,6 +57,28 @@ async def test_a_client_sends_it_once_and_answers_for_the_server_until_then() ->
         assert len(server.requests) == 2
 
 
+async def test_writers_of_one_object_share_a_put_off_other_requests_to_it_do_not() -> None:
+    slow = answer(429, b"slow down", {"Retry-After": "30"})
+    async with serving(slow) as server, client_of(server) as client:
+        for reason in ("Unschedulable", "SchedulerError"):
+            patch = {"metadata": {"resourceVersion": "7"}, "status": {"reason": reason}}
+            told = await client.patch_pod_status("default", "p", patch)
+            assert told.status == 429
+        assert len(server.requests) == 1
+        await client.evict("default", "p", uid="u")
+        await client.delete(POD)
+        assert len(server.requests) == 3
+
+
+async def test_no_event_waits_for_another() -> None:
+    slow = answer(429, b"slow down", {"Retry-After": "30"})
+    async with serving(slow) as server, client_of(server) as client:
+        for _ in range(2):
+            (told,) = await client.create_events([("default", b"{}")])
+            assert told.status == 429
+        assert len(server.requests) == 2
+
+
 async def test_leases_and_what_is_created_in_one_folder_are_sent() -> None:
     slow = answer(429, b"slow down", {"Retry-After": "30"})
     async with serving(slow) as server, client_of(server) as client:
