@@ -33,7 +33,8 @@ from dispatcher.job_records import (
     JobResult,
     Waiting,
 )
-from dispatcher.job_writes import PAUSE_S, JobWrites
+from dispatcher.job_writes import JobWrites
+from dispatcher.patching import PAUSE_S
 from dispatcher.quota import QuotaGate
 from dispatcher.shapes import ShapeTable
 from stretto.model.jobs import AdmissionCondition, JobSeen, Template, queue_problem

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from dispatcher.conditions import PatchOrder
 from dispatcher.core import Core
+from dispatcher.order_writer import OrderWriter, api_time, pause_of, refusal, result_of
 from dispatcher.patching import PatchResult
 from dispatcher.pods import WAITS
 from stretto.kube.answers import Response
 from stretto.kube.client import KubeClient
-from stretto.kube.errors import KubeError
 from stretto.kube.events import EventWriter, PodEvent
 from stretto.kube.readers import BareObject, version_of
 
-log = logging.getLogger(__name__)
-
-PAUSE_S = 1.0
-"""After a write that failed for reasons of the server."""
 _head = msgspec.json.Decoder(BareObject)
-
-
-def api_time(wall_s: float) -> str:
-    """Seconds since 1970 as the API writes times."""
-    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def condition_patch(order: PatchOrder, *, wall_s: float) -> dict[str, Any]:
@@ -54,83 +42,47 @@ def condition_patch(order: PatchOrder, *, wall_s: float) -> dict[str, Any]:
     }
 
 
-def result_of(answer: Response) -> PatchResult:
-    """What an answer to the patch proves."""
-    if answer.ok:
-        return PatchResult.WRITTEN
-    if answer.status == 409:
-        return PatchResult.STALE
-    if answer.status in (404, 422):
-        return PatchResult.GONE
-    return PatchResult.FAILED
-
-
-class ConditionWriter:
-    """The slower lane's hands: a few patches at a time."""
+class ConditionWriter(OrderWriter[PatchOrder]):
+    """The slower lane's hands."""
 
     def __init__(
         self,
         client: KubeClient,
         *,
         core: Core,
-        events: dict[str, EventWriter],
         workers: int,
+        events: dict[str, EventWriter],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._client = client
-        self._core = core
+        super().__init__(client, core=core, workers=workers, wall=wall)
         self._events = events
-        self._workers = workers
-        self._wall = wall
-        self._orders: asyncio.Queue[PatchOrder] = asyncio.Queue()
 
-    def to_api(self, orders: list[PatchOrder]) -> None:
-        """Queue patches; the lane bounds how many there are."""
-        for order in orders:
-            self._orders.put_nowait(order)
+    def _name(self, order: PatchOrder) -> str:
+        return f"condition of {order.namespace}/{order.name}"
 
-    async def run(self) -> None:
-        """Write until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
-                group.create_task(self._work())
+    async def _send(self, order: PatchOrder) -> Response:
+        patch = condition_patch(order, wall_s=self._wall())
+        return await self._client.patch_pod_status(order.namespace, order.name, patch)
 
-    async def _work(self) -> None:
-        while True:
-            await self._write(await self._orders.get())
-
-    async def _write(self, order: PatchOrder) -> None:
-        version, pause_s, result = 0, 0.0, PatchResult.FAILED
-        try:
-            answer = await self._client.patch_pod_status(
-                order.namespace, order.name, condition_patch(order, wall_s=self._wall())
-            )
-            result = result_of(answer)
-            if result is PatchResult.WRITTEN:
+    def _answered(self, order: PatchOrder, answer: Response | None) -> str:
+        version, wrong, result = 0, "", result_of(answer)
+        if answer is not None and result is PatchResult.WRITTEN:
+            try:
                 version = version_of(_head.decode(answer.body).metadata.resource_version)
-            elif result is PatchResult.FAILED:
-                pause_s = answer.retry_after or PAUSE_S
-                log.warning(
-                    "condition of %s/%s: %d %s",
-                    order.namespace,
-                    order.name,
-                    answer.status,
-                    answer.text,
-                )
-        except (KubeError, msgspec.DecodeError) as error:
-            pause_s = PAUSE_S
-            log.warning("condition of %s/%s: %s", order.namespace, order.name, error)
-        finally:
-            self._core.machine.patch_replied(
-                order.uid,
-                result,
-                resource_version=version,
-                now=self._core.now(),
-                pause_s=pause_s,
-            )
-            self._core.changed()
+            except msgspec.DecodeError as error:
+                wrong = str(error)
+        elif answer is not None and result is PatchResult.FAILED:
+            wrong = refusal(answer)
+        self._core.machine.patch_replied(
+            order.uid,
+            result,
+            resource_version=version,
+            now=self._core.now(),
+            pause_s=pause_of(answer) if result is PatchResult.FAILED else 0.0,
+        )
         if result is PatchResult.WRITTEN and order.condition.reason != WAITS:
             self._offer(order)
+        return wrong
 
     def _offer(self, order: PatchOrder) -> None:
         writer = self._events.get(order.profile) or next(iter(self._events.values()), None)

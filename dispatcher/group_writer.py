@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-from dispatcher.group_conditions import IN_FLIGHT, GroupOrder
-from dispatcher.order_writer import OrderWriter
+from dispatcher.group_conditions import GroupOrder
+from dispatcher.order_writer import OrderWriter, api_time, pause_of, refusal, result_of
 from dispatcher.patching import PatchResult
-from dispatcher.writer import PAUSE_S, api_time, result_of
+from stretto.kube.answers import Response
 from stretto.kube.client import path_part
-from stretto.kube.errors import KubeError
 from stretto.model.groups import INITIALLY_SCHEDULED
-
-log = logging.getLogger(__name__)
 
 
 def group_patch(order: GroupOrder, *, wall_s: float) -> dict[str, Any]:
@@ -34,24 +30,19 @@ def group_patch(order: GroupOrder, *, wall_s: float) -> dict[str, Any]:
 class GroupWriter(OrderWriter[GroupOrder]):
     """See :class:`OrderWriter`."""
 
-    workers = IN_FLIGHT
+    def _name(self, order: GroupOrder) -> str:
+        return f"pod group {order.key}"
 
-    async def _write(self, order: GroupOrder) -> None:
+    async def _send(self, order: GroupOrder) -> Response:
         namespace, _, name = order.key.partition("/")
         path = (
             f"/apis/scheduling.k8s.io/v1beta1/namespaces/{path_part(namespace)}"
             f"/podgroups/{path_part(name)}/status"
         )
-        pause_s, result = PAUSE_S, PatchResult.FAILED
-        try:
-            answer = await self._client.patch(path, group_patch(order, wall_s=self._wall()))
-            result = result_of(answer)
-            pause_s = answer.retry_after or PAUSE_S
-            if result is PatchResult.FAILED:
-                log.warning("pod group %s: %d %s", order.key, answer.status, answer.text)
-        except KubeError as error:
-            log.warning("pod group %s: %s", order.key, error)
-        finally:
-            lane = self._core.machine.groups.lane
-            lane.reply(order.uid, result, now=self._core.now(), pause_s=pause_s)
-            self._core.changed()
+        return await self._client.patch(path, group_patch(order, wall_s=self._wall()))
+
+    def _answered(self, order: GroupOrder, answer: Response | None) -> str:
+        result = result_of(answer)
+        lane = self._core.machine.groups.lane
+        lane.reply(order.uid, result, now=self._core.now(), pause_s=pause_of(answer))
+        return refusal(answer) if answer is not None and result is PatchResult.FAILED else ""

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import msgspec
 
 from dispatcher.job_records import JobOrder, JobResult
-from dispatcher.job_writes import PAUSE_S
-from dispatcher.order_writer import OrderWriter
-from dispatcher.writer import api_time
+from dispatcher.order_writer import OrderWriter, api_time, pause_of, refusal
 from stretto.kube.answers import Response
 from stretto.kube.client import MERGE, path_part
-from stretto.kube.errors import KubeError
 from stretto.model.jobs import ADMITTED, Job
-
-log = logging.getLogger(__name__)
 
 
 def resume_patch(order: JobOrder) -> dict[str, Any]:
@@ -37,15 +31,13 @@ def told_patch(order: JobOrder, *, wall_s: float) -> dict[str, Any]:
     return {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
 
 
-def result_of(answer: Response) -> JobResult:
-    """What an answer proves."""
+def result_of(answer: Response | None) -> JobResult:
+    """What an answer proves; None: there was none."""
+    if answer is None or answer.status == 429 or answer.status >= 500:
+        return JobResult.UNKNOWN
     if answer.ok:
         return JobResult.WRITTEN
-    if answer.status in (404, 409):
-        return JobResult.STALE
-    if answer.status == 429 or answer.status >= 500:
-        return JobResult.UNKNOWN
-    return JobResult.REFUSED
+    return JobResult.STALE if answer.status in (404, 409) else JobResult.REFUSED
 
 
 def suspended(answer: Response) -> bool:
@@ -59,34 +51,25 @@ def suspended(answer: Response) -> bool:
 class JobWriter(OrderWriter[JobOrder]):
     """See :class:`OrderWriter`."""
 
-    workers = 4
+    def _name(self, order: JobOrder) -> str:
+        return f"job {order.namespace}/{order.name}"
 
-    async def _write(self, order: JobOrder) -> None:
+    async def _send(self, order: JobOrder) -> Response:
         space, name = path_part(order.namespace), path_part(order.name)
         path = f"/apis/batch/v1/namespaces/{space}/jobs/{name}"
-        result, text, pause_s = JobResult.UNKNOWN, "", PAUSE_S
-        try:
-            if order.condition is None:
-                answer = await self._client.patch(path, resume_patch(order), content_type=MERGE)
-            else:
-                patch = told_patch(order, wall_s=self._wall())
-                answer = await self._client.patch(f"{path}/status", patch)
-            result = result_of(answer)
-            pause_s = answer.retry_after or PAUSE_S
-            if result in (JobResult.UNKNOWN, JobResult.REFUSED):
-                text = f"{answer.status} {answer.text}"
-            elif result is JobResult.WRITTEN and order.condition is None and suspended(answer):
-                # Perhaps nothing has changed, and the watch will never show it.
-                result, text = (
-                    JobResult.REFUSED,
-                    "an admission policy or webhook keeps it suspended",
-                )
-            if text:
-                log.warning("job %s/%s: %s", order.namespace, order.name, text)
-        except KubeError as error:
-            log.warning("job %s/%s: %s", order.namespace, order.name, error)
-        finally:
-            self._core.machine.admission.reply(
-                order, result, now=self._core.now(), text=text, pause_s=pause_s
-            )
-            self._core.changed()
+        if order.condition is None:
+            return await self._client.patch(path, resume_patch(order), content_type=MERGE)
+        return await self._client.patch(f"{path}/status", told_patch(order, wall_s=self._wall()))
+
+    def _answered(self, order: JobOrder, answer: Response | None) -> str:
+        undone = order.condition is None and answer is not None and answer.ok and suspended(answer)
+        # Perhaps nothing has changed then, and the watch will never show it.
+        result, wrong = JobResult.REFUSED if undone else result_of(answer), ""
+        if undone:
+            wrong = "an admission policy or webhook keeps it suspended"
+        elif answer is not None and result in (JobResult.UNKNOWN, JobResult.REFUSED):
+            wrong = refusal(answer)
+        self._core.machine.admission.reply(
+            order, result, now=self._core.now(), text=wrong, pause_s=pause_of(answer)
+        )
+        return wrong

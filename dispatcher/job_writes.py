@@ -17,8 +17,6 @@ TELL_EVERY_S = 5.0
 """At most so often the reason of one Job's condition."""
 IN_FLIGHT = 20
 """Writes to Jobs at once."""
-PAUSE_S = 1.0
-"""After a write that failed or is unknown."""
 REFUSED_PAUSE_S = 30.0
 """After one that the API server will not have."""
 

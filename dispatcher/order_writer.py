@@ -1,30 +1,69 @@
-"""What writers of a brain's orders share: a queue of them, and a few tasks that carry them out."""
+"""What the writers of a brain's orders share: a queue of them, a few tasks that carry them out, and
+what is done with the answers."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from dispatcher.core import Core
+from dispatcher.patching import PAUSE_S, PatchResult
+from stretto.kube.answers import Response
 from stretto.kube.client import KubeClient
+from stretto.kube.errors import KubeError
+
+log = logging.getLogger(__name__)
 
 Order = TypeVar("Order")
+
+
+def api_time(wall_s: float) -> str:
+    """Seconds since 1970 as the API writes times."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def result_of(answer: Response | None) -> PatchResult:
+    """What an answer to a patch that names a version or a uid proves; None: there was none."""
+    if answer is None:
+        return PatchResult.FAILED
+    if answer.ok:
+        return PatchResult.WRITTEN
+    if answer.status == 409:
+        return PatchResult.STALE
+    if answer.status in (404, 422):
+        return PatchResult.GONE
+    return PatchResult.FAILED
+
+
+def pause_of(answer: Response | None) -> float:
+    """Seconds until such a write is tried again, if it failed."""
+    return PAUSE_S if answer is None else answer.retry_after or PAUSE_S
+
+
+def refusal(answer: Response) -> str:
+    """What the server said, for the log."""
+    return f"{answer.status} {answer.text}"
 
 
 class OrderWriter(ABC, Generic[Order]):
     """A few patches at a time; ``wall`` gives seconds since 1970."""
 
-    workers: int
-    """Patches at a time."""
-
     def __init__(
-        self, client: KubeClient, *, core: Core, wall: Callable[[], float] = time.time
+        self,
+        client: KubeClient,
+        *,
+        core: Core,
+        workers: int,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._core = core
+        self._workers = workers
         self._wall = wall
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
 
@@ -36,13 +75,35 @@ class OrderWriter(ABC, Generic[Order]):
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self.workers):
+            for _ in range(self._workers):
                 group.create_task(self._work())
 
     async def _work(self) -> None:
         while True:
-            await self._write(await self._orders.get())
+            await self._carry_out(await self._orders.get())
+
+    async def _carry_out(self, order: Order) -> None:
+        """The brain hears of every order what came of it, also if that is not known."""
+        answer, wrong = None, ""
+        try:
+            answer = await self._send(order)
+        except KubeError as error:
+            wrong = str(error)
+        finally:
+            wrong = self._answered(order, answer) or wrong
+            self._core.changed()
+        if wrong:
+            log.warning("%s: %s", self._name(order), wrong)
 
     @abstractmethod
-    async def _write(self, order: Order) -> None:
-        """Carry out one, and tell the brain what came of it."""
+    def _name(self, order: Order) -> str:
+        """What is written, for the log."""
+
+    @abstractmethod
+    async def _send(self, order: Order) -> Response:
+        """Send one."""
+
+    @abstractmethod
+    def _answered(self, order: Order, answer: Response | None) -> str:
+        """Tell the brain; what somebody should know of it, if anything. None: what came of the
+        order is not known."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 
+PAUSE_S = 1.0
+"""After a write that failed for reasons of the server, or is unknown, unless the server asks for
+another."""
 PATCH_TRIES = 3
 """Of a patch that failed for reasons of the server."""
 

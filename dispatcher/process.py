@@ -18,10 +18,11 @@ from typing import Any
 
 from dispatcher.admission import AdmissionLimits
 from dispatcher.binder_side import Requests
+from dispatcher.condition_writer import ConditionWriter
 from dispatcher.conditions import LaneLimits, PatchOrder
 from dispatcher.core import Core
 from dispatcher.follow import FollowClient
-from dispatcher.group_conditions import GroupOrder
+from dispatcher.group_conditions import IN_FLIGHT, GroupOrder
 from dispatcher.group_writer import GroupWriter
 from dispatcher.job_records import JobOrder
 from dispatcher.job_watch import JobWatch
@@ -38,7 +39,6 @@ from dispatcher.shard_side import Send, ShardLimits
 from dispatcher.telemetry import Telemetry
 from dispatcher.watch import PodWatch
 from dispatcher.work_server import WorkServer
-from dispatcher.writer import ConditionWriter
 from stretto.config.dispatcher import DispatcherSettings
 from stretto.config.scheduler_file import configuration_of_role
 from stretto.kube.client import KubeClient
@@ -53,6 +53,8 @@ from stretto.telemetry.metrics import LeaseMetrics
 log = logging.getLogger(__name__)
 
 EVENT_QUEUE = 8192
+QUEUE_WORKERS, JOB_WORKERS = 2, 4
+"""Writes to queues and to Jobs at a time."""
 EVENT_WORKERS = 2
 EVENTS_S = 5.0
 """Seconds for events that wait at the end; a role has 10 s to be gone."""
@@ -106,7 +108,7 @@ class Sinks:
 
     def to_api(self, orders: list[PatchOrder]) -> None:
         """Conditions to write."""
-        self._writer.to_api(orders)
+        self._writer.write(orders)
 
     def to_groups(self, orders: list[GroupOrder]) -> None:
         """Conditions of pod groups to write."""
@@ -236,8 +238,9 @@ class DispatcherProcess:
             client, core=core, events=events, workers=settings.conditions_in_flight
         )
         core.may_act = self._leadership.valid
-        groups, queues = GroupWriter(client, core=core), QueueWriter(client, core=core)
-        jobs = JobWriter(client, core=core)
+        groups = GroupWriter(client, core=core, workers=IN_FLIGHT)
+        queues = QueueWriter(client, core=core, workers=QUEUE_WORKERS)
+        jobs = JobWriter(client, core=core, workers=JOB_WORKERS)
         core.sinks = Sinks(
             work=self._work, outcomes=outcomes, writer=writer, groups=groups, queues=queues,
             jobs=jobs,

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-import logging
+import msgspec
 
-from dispatcher.order_writer import OrderWriter
+from dispatcher.order_writer import OrderWriter, api_time, refusal
 from dispatcher.queue_status import StatusOrder
-from dispatcher.writer import api_time
+from stretto.kube.answers import Response
 from stretto.kube.client import MERGE, path_part
-from stretto.kube.errors import KubeError
 from stretto.quota.rows import QUOTA_API
 from stretto.quota.status import patch_of
-
-log = logging.getLogger(__name__)
 
 
 class QueueWriter(OrderWriter[StatusOrder]):
     """See :class:`OrderWriter`."""
 
-    workers = 2
+    def write(self, orders: list[StatusOrder]) -> None:
+        """Queue statuses, from now on with their times."""
+        now = api_time(self._wall())
+        super().write(
+            [
+                msgspec.structs.replace(order, status=order.status.since(order.before, now=now))
+                for order in orders
+            ]
+        )
 
-    async def _write(self, order: StatusOrder) -> None:
+    def _name(self, order: StatusOrder) -> str:
+        return f"status of queue {order.name}"
+
+    async def _send(self, order: StatusOrder) -> Response:
         path = f"/apis/{QUOTA_API}/queues/{path_part(order.name)}/status"
-        status = order.status.since(order.before, now=api_time(self._wall()))
-        patch, written = patch_of(status, order.before, uid=order.uid), None
-        try:
-            answer = await self._client.patch(path, patch, content_type=MERGE)
-            if answer.ok:
-                written = status
-            else:
-                log.warning("status of queue %s: %d %s", order.name, answer.status, answer.text)
-        except KubeError as error:
-            log.warning("status of queue %s: %s", order.name, error)
-        finally:
-            lane = self._core.machine.queue_status
-            lane.reply(order.name, written=written, now=self._core.now())
+        patch = patch_of(order.status, order.before, uid=order.uid)
+        return await self._client.patch(path, patch, content_type=MERGE)
+
+    def _answered(self, order: StatusOrder, answer: Response | None) -> str:
+        written = answer is not None and answer.ok
+        lane = self._core.machine.queue_status
+        lane.reply(order.name, written=order.status if written else None, now=self._core.now())
+        return "" if answer is None or written else refusal(answer)

@@ -16,12 +16,12 @@ import binder.machine
 import binder.process
 import binder.publisher
 import binder.server
+import dispatcher.condition_writer
 import dispatcher.conditions
 import dispatcher.follow
 import dispatcher.machine
 import dispatcher.outcomes_client
 import dispatcher.work_server
-import dispatcher.writer
 import scheduler_shard.metrics
 import scheduler_shard.worker
 from stretto.kube.client import KubeClient
@@ -50,7 +50,7 @@ DISPATCHER: list[Place] = [
     (dispatcher.outcomes_client.OutcomesClient, "take"),
     (dispatcher.outcomes_client.OutcomesClient, "_request"),
     (dispatcher.work_server.WorkServer, "_take"),
-    (dispatcher.writer, "condition_patch"),
+    (dispatcher.condition_writer, "condition_patch"),
 ]
 SHARD: list[Place] = [
     (scheduler_shard.worker.Shard, "followed"),

@@ -307,7 +307,7 @@ async def test_a_resumption_that_something_undoes_is_one_that_is_refused(suspend
     body = {"metadata": {"name": "j"}, "spec": {"suspend": suspended, "template": {}}}
     client, core = AsyncMock(), MagicMock()
     client.patch.return_value = Response(status=200, body=json.dumps(body).encode())
-    writer = JobWriter(client, core=core)
+    writer = JobWriter(client, core=core, workers=1)
     answered = asyncio.Event()
     core.changed.side_effect = answered.set
     writer.write([JobOrder("u", "default", "j", 7)])

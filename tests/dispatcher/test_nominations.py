@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from dispatcher.condition_writer import condition_patch
 from dispatcher.patching import PatchResult
 from dispatcher.pods import Condition
 from dispatcher.states import State
-from dispatcher.writer import condition_patch
 from stretto.model.unit import Cause, Diagnosis, OutcomeKind
 from tests.dispatcher.brain import Brain, shape
 from tests.dispatcher.test_conditions import patches, reply

@@ -31,9 +31,9 @@ import dispatcher.telemetry
 import scheduler_shard.process
 import stretto.kube.client
 import stretto.kube.lease_keeper
+from dispatcher.condition_writer import ConditionWriter
 from dispatcher.core import Core
 from dispatcher.order_writer import OrderWriter
-from dispatcher.writer import ConditionWriter
 from scheduler_shard.profiles import AnyProfiles
 from stretto.kube.events import EventWriter
 from stretto.kube.lease_keeper import LeaseKeeper
