@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -88,7 +89,7 @@ class Attached:
         return found
 
     def used(self, driver: str) -> Int64s:
-        """int64[rows]: different volumes of a driver on each node."""
+        """int64[rows]: different volumes of a driver on each node that has a limit for it."""
         return self._column(self._used, driver, 0, np.int64)
 
     def limit(self, driver: str) -> Int64s:
@@ -103,9 +104,10 @@ class Attached:
         """bool[rows]: the driver is on the node."""
         return self._column(self._installed, driver, False, np.bool_)
 
-    def rows_with_pod(self, volume: Attachable) -> list[int]:
-        """Rows on which a pod uses a volume. Upstream does not look for it among attachments."""
-        return list(self._used_by_pods.get((volume.driver, volume.handle), ()))
+    def rows_with_pod(self, volume: Attachable) -> Collection[int]:
+        """Rows with a limit for its driver on which a pod uses a volume. Upstream does not look for
+        it among attachments."""
+        return self._used_by_pods.get((volume.driver, volume.handle), ())
 
     def _column(
         self, columns: dict[str, npt.NDArray[T]], driver: str, fill: int, kind: type[T]
@@ -148,43 +150,49 @@ class Attached:
             self._used_by_pods[volume].discard(row)
             if not self._used_by_pods[volume]:
                 del self._used_by_pods[volume]
-        pods = self._of_pods(row, book, has_node=node is not None)
-        found: dict[str, set[str]] = {}
-        for driver, handle in pods | self._attachments(row, book):
-            found.setdefault(driver, set()).add(handle)
-        if found:
-            self._on_row[row] = (tuple(found), tuple(pods))
-            for driver, handles in found.items():
-                self.used(driver)[row] = len(handles)
-            for volume in pods:
-                self._used_by_pods.setdefault(volume, set()).add(row)
+        installed = () if node is None else node.drivers
+        limited = {driver for driver, limit in installed if limit >= 0}
+        if limited:
+            self._count(row, book, limited)
         if self.has_node[row]:
             for limit in self._limit.values():
                 limit[row] = NONE
-            for installed in self._installed.values():
-                installed[row] = False
+            for there in self._installed.values():
+                there[row] = False
         self.has_node[row] = node is not None
-        for driver, count in () if node is None else node.drivers:
+        for driver, count in installed:
             self.limit(driver)[row] = count
             self.installed(driver)[row] = True
 
-    def _of_pods(self, row: int, book: VolumeBook, *, has_node: bool) -> set[tuple[str, str]]:
-        volumes: list[Attachable | None] = []
+    def _count(self, row: int, book: VolumeBook, limited: set[str]) -> None:
+        """Volumes of the drivers that the node limits; those of others may be very many."""
+        pods = {each for each in self._of_pods(row, book) if each[0] in limited}
+        found: dict[str, set[str]] = {}
+        for driver, handle in pods.union(self._attachments(row, book)):
+            if driver in limited:
+                found.setdefault(driver, set()).add(handle)
+        if found:
+            self._on_row[row] = (tuple(found), tuple(pods))
+        for driver, handles in found.items():
+            self.used(driver)[row] = len(handles)
+        for volume in pods:
+            self._used_by_pods.setdefault(volume, set()).add(row)
+
+    def _of_pods(self, row: int, book: VolumeBook) -> Iterator[tuple[str, str]]:
+        """(driver, handle)."""
         for namespace, claim in book.claims_on(row):
             known = book.claims.get(f"{namespace}/{claim.name}")
             if known is not None and (not claim.pod or known.owner_uid == claim.pod_uid):
-                volumes.append(attachable_claim(known, book))
-        volumes += [attachable_disk(disk) for disk in book.disks_on(row)]
-        return {
-            (each.driver, each.handle)
-            for each in volumes
-            if each is not None and (has_node or not each.migrated)
-        }
+                counted = attachable_claim(known, book)
+                if counted is not None:
+                    yield counted.driver, counted.handle
+        for disk in book.disks_on(row):
+            counted = attachable_disk(disk)
+            if counted is not None:
+                yield counted.driver, counted.handle
 
-    def _attachments(self, row: int, book: VolumeBook) -> set[tuple[str, str]]:
-        found = set()
+    def _attachments(self, row: int, book: VolumeBook) -> Iterator[tuple[str, str]]:
         for attachment in book.attached.get(self._snapshot.name[row], {}).values():
             volume = book.volumes.get(attachment.volume)
             if attachment.attacher and volume is not None and volume.driver:
-                found.add((attachment.attacher, volume.handle))
-        return found
+                yield attachment.attacher, volume.handle

@@ -11,7 +11,7 @@ gave still stands. Changes that concern single nodes are noted as changed rows i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,6 +42,8 @@ POOL = "pool"
 CAPACITIES = "capacities"
 """Tick kind, by class: its CSIStorageCapacity objects."""
 Ticks = tuple[int, ...]
+DiskKey = tuple[str, tuple[str, ...]]
+"""What names an inline disk: its kind and ident."""
 
 
 class Assumption(msgspec.Struct):
@@ -89,8 +91,8 @@ class VolumeBook:
         """By claim key."""
         self.taken: dict[str, str] = {}
         """Volume → the claim it is assumed for."""
-        self.disks: dict[tuple[str, tuple[str, ...]], dict[int, dict[Disk, int]]] = {}
-        """(kind, ident) → row → disks with how many pods have them."""
+        self.disks: dict[DiskKey, dict[int, tuple[Disk, ...]]] = {}
+        """What names a disk → row → the disks that its pods have by that name."""
         self.volume_changed: Callable[[str, VolumeRow | None, VolumeRow | None], None] | None = None
         """Told (name, before, after) of each change to a volume, assumptions included."""
         self.row_changes = ChangeLog[int]()
@@ -254,22 +256,32 @@ class VolumeBook:
         """Count ``by`` more (or fewer) pods with these volumes on a row; the caller notes it."""
         for claim in claims:
             self._shift_claim(row, namespace, claim, by)
-        for disk in disks:
-            self._shift_disk(row, disk, by)
+        if disks:
+            self._shift_disks(row, disks, by)
         self.row_changes.note(row)
 
-    def _shift_disk(self, row: int, disk: Disk, by: int) -> None:
-        rows = self.disks.setdefault((disk.kind, disk.ident), {})
-        there = rows.setdefault(row, {})
-        _count(there, disk, by)
-        if not there:
-            del rows[row]
-            if not rows:
-                del self.disks[disk.kind, disk.ident]
+    def _shift_disks(self, row: int, disks: Iterable[Disk], by: int) -> None:
         on_row = self._disks_on.setdefault(row, {})
-        _count(on_row, disk, by)
+        for disk in disks:
+            before = on_row.get(disk, 0)
+            if before + by > 0:
+                on_row[disk] = before + by
+                if not before:
+                    rows = self.disks.setdefault((disk.kind, disk.ident), {})
+                    rows[row] = (*rows.get(row, ()), disk)
+            elif before:
+                del on_row[disk]
+                self._drop_disk(row, disk)
         if not on_row:
             del self._disks_on[row]
+
+    def _drop_disk(self, row: int, disk: Disk) -> None:
+        rows = self.disks[disk.kind, disk.ident]
+        left = tuple(other for other in rows.pop(row) if other != disk)
+        if left:
+            rows[row] = left
+        elif not rows:
+            del self.disks[disk.kind, disk.ident]
 
     def _shift_claim(self, row: int, namespace: str, claim: Claim, by: int) -> None:
         key = f"{namespace}/{claim.name}"
@@ -289,8 +301,8 @@ class VolumeBook:
         self.row_changes.note(row)
         for (namespace, claim), count in list(self._on_row.get(row, {}).items()):
             self._shift_claim(row, namespace, claim, -count)
-        for disk, count in list(self._disks_on.get(row, {}).items()):
-            self._shift_disk(row, disk, -count)
+        for disk in self._disks_on.pop(row, {}):
+            self._drop_disk(row, disk)
         for plans in self.plans.pop(row, {}).values():
             for claims in plans:
                 for key in claims:
@@ -342,6 +354,9 @@ class VolumeBook:
                 rows = counted.setdefault(f"{namespace}/{claim.name}", {})
                 rows[row] = rows.get(row, 0) + count
         assert counted == self._uses
+        named = [(row, d) for rows in self.disks.values() for row, ds in rows.items() for d in ds]
+        assert len(named) == len(set(named))
+        assert set(named) == {(row, d) for row, there in self._disks_on.items() for d in there}
 
 
 def _count(counts: dict[Any, int], key: Any, by: int) -> None:

@@ -7,7 +7,7 @@ attachment that ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -23,23 +23,41 @@ NAME = "NodeVolumeLimits"
 EXCEEDED = "node(s) exceed max volume count"
 
 
-def new_volumes(shape: Shape, snapshot: Snapshot) -> list[Attachable]:
-    """The different volumes that a pod of the shape would add to a node that has none of them."""
+Volumes = dict[str, dict[Attachable, None]]
+"""Different volumes by driver."""
+
+
+def by_driver(volumes: Iterable[Attachable | None]) -> Volumes:
+    """Those that are counted, by driver."""
+    found: Volumes = {}
+    for each in volumes:
+        if each is not None:
+            found.setdefault(each.driver, {})[each] = None
+    return found
+
+
+def new_volumes(shape: Shape, snapshot: Snapshot, disks: Volumes) -> Volumes:
+    """The volumes that a pod of the shape would add to a node that has none of them; ``disks`` are
+    its inline ones."""
     book = snapshot.volumes
     claims = (book.claims.get(f"{shape.namespace}/{claim.name}") for claim in shape.claims)
-    found = [attachable_claim(claim, book) for claim in claims if claim is not None]
-    found += [attachable_disk(disk) for disk in shape.disks]
-    return list(dict.fromkeys(each for each in found if each is not None))
+    found = by_driver(attachable_claim(claim, book) for claim in claims if claim is not None)
+    for driver, volumes in disks.items():
+        found[driver] = {**found.get(driver, {}), **volumes}
+    return found
 
 
 def taken_on(shape: Shape, row: int, snapshot: Snapshot) -> list[tuple[str, int]]:
     """(driver, volumes more) that a pod of the shape takes of the limits of a row."""
     table, counts = Attached.of(snapshot), dict[str, int]()
-    for each in new_volumes(shape, snapshot):
-        limited = table.limits(each.driver) and table.limit(each.driver)[row] >= 0
-        counted = table.has_node[row] or not each.migrated
-        if limited and counted and row not in table.rows_with_pod(each):
-            counts[each.driver] = counts.get(each.driver, 0) + 1
+    disks = by_driver(map(attachable_disk, shape.disks))
+    for driver, volumes in new_volumes(shape, snapshot, disks).items():
+        if not table.limits(driver) or table.limit(driver)[row] < 0:
+            continue
+        for each in volumes:
+            counted = table.has_node[row] or not each.migrated
+            if counted and row not in table.rows_with_pod(each):
+                counts[driver] = counts.get(driver, 0) + 1
     return sorted(counts.items())
 
 
@@ -53,6 +71,7 @@ class NodeVolumeLimitsFilter(Filter):
 
     def __init__(self, shape: Shape, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._disks = by_driver(map(attachable_disk, shape.disks))
         self.bind(shape)
 
     def bind(self, shape: Shape) -> None:
@@ -70,8 +89,8 @@ class NodeVolumeLimitsFilter(Filter):
             if claim is not None:
                 found.append(book.tick(VOLUME, claim.volume_name))
                 found.append(book.tick(CLASS, claim.storage_class))
-        volumes = new_volumes(self._shape, self._snapshot)
-        return found + [book.tick(CSI_DRIVER, each.driver) for each in volumes]
+        volumes = new_volumes(self._shape, self._snapshot, self._disks)
+        return found + [book.tick(CSI_DRIVER, driver) for driver in volumes]
 
     def _missing_claim(self) -> str:
         """Text for a claim that is not there; only where no PreFilter has said so before."""
@@ -103,11 +122,9 @@ class NodeVolumeLimitsFilter(Filter):
     def _look(self, view: View) -> Iterator[tuple[str, Bools | None, Bools | None]]:
         """(driver, rows that lack it though it must be there, rows without room); None: none."""
         table = Attached.of(self._snapshot)
-        by_driver: dict[str, list[Attachable]] = {}
-        for each in new_volumes(self._shape, self._snapshot):
-            by_driver.setdefault(each.driver, []).append(each)
-        for driver in sorted(by_driver):
-            volumes = by_driver[driver]
+        by_drivers = new_volumes(self._shape, self._snapshot, self._disks)
+        for driver in sorted(by_drivers):
+            volumes = by_drivers[driver]
             new: Int64s | int = len(volumes)
             migrated = sum(each.migrated for each in volumes)
             if migrated:  # these count where there is a CSINode
@@ -118,27 +135,19 @@ class NodeVolumeLimitsFilter(Filter):
                 absent = (new > 0) & ~view.of(table.installed(driver))
             exceeded = None
             if table.limits(driver):
-                extra = new
-                for each in volumes:
-                    extra = self._without(each, extra, view, table)
+                extra = new - self._shared(volumes, view, table)
                 limit = view.of(table.limit(driver))
                 exceeded = view.of(table.used(driver)) + extra > limit
                 exceeded &= (limit >= 0) & (extra > 0)
             yield driver, absent, exceeded
 
-    def _without(
-        self, volume: Attachable, extra: Int64s | int, view: View, table: Attached
-    ) -> Int64s | int:
-        """Less the volume where a pod of the node uses it already."""
-        rows = table.rows_with_pod(volume)
+    def _shared(self, volumes: Iterable[Attachable], view: View, table: Attached) -> Int64s | int:
+        """How many of the volumes pods of each row use already, as far as the row has a limit."""
+        rows = [row for volume in volumes for row in table.rows_with_pod(volume)]
         if not rows:
-            return extra
-        shared = np.zeros(view.size, dtype=np.int64)
-        if view.rows is None:
-            shared[rows] = 1
-        else:
-            shared += np.isin(view.rows, rows)
-        return extra - shared
+            return 0
+        counts = np.bincount(rows, minlength=self._snapshot.rows)
+        return view.of(counts)
 
     def passes(self, view: View) -> Bools | None:
         """bool[view.size]."""

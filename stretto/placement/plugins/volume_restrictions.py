@@ -6,12 +6,16 @@ Wakes on: a pod that leaves (it had the disk or the claim), a new node, a new cl
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
+
 import numpy as np
 
 from stretto.model.shape import Disk, Shape
 from stretto.model.unit import Cause
 from stretto.placement.framework import Bools, Code, Filter, Plugin, Rejection, Status, View
 from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.volumes import DiskKey
 
 NAME = "VolumeRestrictions"
 NO_DISK = "node(s) had no available disk"
@@ -48,13 +52,21 @@ class VolumeRestrictionsFilter(Filter):
 
     def __init__(self, shape: Shape, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._disks = [disk for disk in shape.disks if disk.kind in _RESTRICTED]
+        self._of_shape = shape.disks
         self.bind(shape)
 
     def bind(self, shape: Shape) -> None:
         """Claims are read by name."""
         names = dict.fromkeys(claim.name for claim in shape.claims if not claim.pod)
         self._claims = [f"{shape.namespace}/{name}" for name in names]
+
+    @functools.cached_property
+    def _disks(self) -> dict[DiskKey, list[Disk]]:
+        found: dict[DiskKey, list[Disk]] = {}
+        for disk in self._of_shape:
+            if disk.kind in _RESTRICTED:
+                found.setdefault((disk.kind, disk.ident), []).append(disk)
+        return found
 
     def version(self) -> object:
         """Who uses the exclusive claims, and which they are."""
@@ -69,13 +81,19 @@ class VolumeRestrictionsFilter(Filter):
         return False
 
     def _clashing(self) -> list[int]:
-        book = self._snapshot.volumes
-        return [
-            row
-            for disk in self._disks
-            for row, there in book.disks.get((disk.kind, disk.ident), {}).items()
-            if any(conflict(disk, other) for other in there)
-        ]
+        known, rows = self._snapshot.volumes.disks, set[int]()
+        for key in known.keys() & self._disks.keys():
+            for row, there in known[key].items():
+                if row not in rows and self._clashes(key, there):
+                    rows.add(row)
+        return list(rows)
+
+    def _clashes(self, key: DiskKey, there: Iterable[Disk]) -> bool:
+        return any(conflict(disk, other) for disk in self._disks.get(key, ()) for other in there)
+
+    def _clashes_on(self, row: int) -> bool:
+        there = self._snapshot.volumes.disks_on(row)
+        return any(self._clashes((disk.kind, disk.ident), (disk,)) for disk in there)
 
     def _free_disks(self, view: View) -> Bools:
         clashing = self._clashing()
@@ -93,7 +111,7 @@ class VolumeRestrictionsFilter(Filter):
 
     def passes_row(self, row: int) -> bool:
         """The same for one row."""
-        return not self._in_use() and row not in self._clashing()
+        return not self._in_use() and not self._clashes_on(row)
 
     def rejections(self, view: View) -> list[Rejection]:
         """A row that has no disk has only that reason."""
