@@ -22,20 +22,16 @@ import msgspec
 from binder.causes import CAUSE_TEXTS, FOR_ROOM, GONE_CAUSES, LEDGER_CAUSES, OUTCOMES
 from binder.charges import Charges
 from binder.cluster import Cluster
+from binder.fitting import Fitting, NoRoom
 from binder.placed import PodFacts
 from binder.preemptions import Preemptions
-from binder.proposals import Batch, Incoming, Reservation, Settled, Tentative, lines_of
+from binder.proposals import Batch, Incoming, Reservation, Settled, Tentative
 from binder.stakes import Stakes
 from stretto.ledger.types import (
-    Charge,
-    LedgerMember,
-    LedgerUnit,
-    Lines,
     ReserveKind,
     ReserveReply,
     account_kind,
 )
-from stretto.model.shape import Shape
 from stretto.model.unit import (
     Attempt,
     Cause,
@@ -45,13 +41,8 @@ from stretto.model.unit import (
     Verdict,
     VerdictKind,
 )
-from stretto.placement.devices.plan import NO_DEVICES, DevicePlan
-from stretto.placement.gang import Topologies
 from stretto.placement.kernel import Kernel, UnknownProfileError
-from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan
 from stretto.snapshot.stakes import stake_key
-
-_REMEMBERED_LINES = 65_536
 
 
 class Committer:
@@ -75,10 +66,9 @@ class Committer:
         """Uids that the dispatcher has withdrawn, the newest last; bounded."""
         self._holders = holders
         """Pods that hold a reservation, by uid."""
-        self._topologies = Topologies(cluster.snapshot)
+        self._fitting = Fitting(cluster, kernel, self.charges)
         self._answered: dict[UnitId, Verdict] = {}
         """The last verdict a unit got, until its outcome is acknowledged."""
-        self._lines: dict[bytes, Lines] = {}
         self._details: dict[UnitId, str] = {}
         """Sentences for outcomes of the batch in hand, where the cause does not say it all."""
 
@@ -174,111 +164,25 @@ class Committer:
             return self._reserve(incoming, batch)
 
     def _reserve(self, incoming: Incoming, batch: Batch) -> Verdict | None:
-        proposal = incoming.proposal
-        rows: list[int] = []
-        volumes: list[VolumePlan] = []
-        devices: list[DevicePlan] = []
-        charges: list[tuple[Charge, ...]] = []
-        nodes = list(proposal.nodes)
-        cause = Cause.NONE
-        for index, shape in enumerate(incoming.shapes):
-            row, cause = self._fits(shape, nodes[index])
-            if cause is not Cause.NONE and len(incoming.shapes) == 1:
-                for spare in proposal.spares:
-                    row, spare_cause = self._fits(shape, spare)
-                    if spare_cause is Cause.NONE:
-                        nodes[0], cause = spare, Cause.NONE
-                        break
-            if cause is not Cause.NONE:
-                break
-            volumes.append(self.kernel.volume_plan(shape, row) if shape.claims else NO_VOLUMES)
-            member = proposal.unit.members[index]
-            devices.append(self._device_plan(shape, row, member.uid, proposal.unit.attempt))
-            charges.append(self.charges.wanted(shape, row, volumes[-1], devices[-1]))
-            self.cluster.snapshot.add_pod(shape, row)
-            rows.append(row)
-        if cause is Cause.NONE:
-            cause = self._topologies.objection(incoming.shapes[0].group, rows)
-        if cause is not Cause.NONE:
-            if cause is Cause.QUOTA:
-                why = self.cluster.snapshot.quota.refusal(incoming.shapes[len(rows)])
-                self._details[proposal.unit.unit_id] = why
-            for shape, row in zip(incoming.shapes, rows, strict=False):
-                self.cluster.snapshot.remove_pod(shape, row)
-            # INVALID: an own plugin fails here; sending the unit back would only try that again.
-            kind = VerdictKind.REFUSED if cause is Cause.INVALID else VerdictKind.CONFLICT
-            if kind is VerdictKind.REFUSED:
-                self._details[proposal.unit.unit_id] = "an own plugin fails at the binder"
-            elif proposal.unit.stake and cause in FOR_ROOM and self.stakes.ask(incoming, nodes):
-                cause = Cause.STAKED
-            return self._verdict(incoming, kind, cause)
-        assert len(rows) == len(nodes) == len(proposal.unit.members), "a member has no node"
-        batch.tentative.append(Tentative(incoming, nodes, rows, volumes, devices, charges))
-        batch.units.append(self._ledger_unit(incoming, rows, devices, charges))
+        fit = self._fitting.fit(incoming)
+        if isinstance(fit, NoRoom):
+            return self._no_room(incoming, fit)
+        batch.tentative.append(fit)
+        batch.units.append(self._fitting.ledger_unit(fit))
         assert len(batch.units) == len(batch.tentative)
         return None
 
-    def _device_plan(self, shape: Shape, row: int, uid: str, attempt: Attempt) -> DevicePlan:
-        if not shape.device_claims and not shape.device_containers:
-            return NO_DEVICES
-        name = f"{uid}/{attempt.epoch}.{attempt.number}"
-        return self.kernel.device_plan(shape, row, attempt=name)
-
-    def _fits(self, shape: Shape, node_id: int) -> tuple[int, Cause]:
-        row = self.cluster.snapshot.row_of(node_id)
-        if row is None:
-            return -1, Cause.NODE_GONE
-        cause = self.kernel.check_one(shape, row)
-        if shape.claims and cause is Cause.NONE and not self._agrees(shape, row):
-            cause = Cause.VOLUMES
-        return row, cause
-
-    def _agrees(self, shape: Shape, row: int) -> bool:
-        """Whether claims that other pods in flight have as well get the same there. By the filter
-        alone, a claim that is about to get a volume might be provisioned elsewhere, too."""
-        snapshot = self.cluster.snapshot
-        plan, node = self.kernel.volume_plan(shape, row), snapshot.name[row]
-        wanted = [(claim, volume, "") for claim, volume in plan.static]
-        wanted += [(claim, "", node) for claim in plan.provision]
-        return all(
-            promised in (None, (volume, place))
-            for claim, volume, place in wanted
-            for promised in (
-                self.cluster.storage.promised(claim),
-                snapshot.volumes.assumption(claim),
-            )
-        )
-
-    def _ledger_unit(
-        self,
-        incoming: Incoming,
-        rows: list[int],
-        devices: list[DevicePlan],
-        charges: list[tuple[Charge, ...]],
-    ) -> LedgerUnit:
-        unit = incoming.proposal.unit
-        uids = self.cluster.snapshot.node_uid
-        members = [
-            LedgerMember(
-                member.uid,
-                uids[row],
-                member.resource_version,
-                lines_of(shape, met=plan.resources) if plan.resources else self._lines_of(shape),
-                charged,
-            )
-            for member, shape, row, plan, charged in zip(
-                unit.members, incoming.shapes, rows, devices, charges, strict=True
-            )
-        ]
-        return LedgerUnit(unit.unit_id, unit.attempt, tuple(members))
-
-    def _lines_of(self, shape: Shape) -> Lines:
-        lines = self._lines.get(shape.digest)
-        if lines is None:
-            if len(self._lines) >= _REMEMBERED_LINES:
-                self._lines.clear()
-            lines = self._lines[shape.digest] = lines_of(shape)
-        return lines
+    def _no_room(self, incoming: Incoming, found: NoRoom) -> Verdict:
+        unit, cause = incoming.proposal.unit, found.cause
+        if cause is Cause.INVALID:
+            # An own plugin fails here; sending the unit back would only try that again.
+            self._details[unit.unit_id] = "an own plugin fails at the binder"
+            return self._verdict(incoming, VerdictKind.REFUSED, cause)
+        if found.detail:
+            self._details[unit.unit_id] = found.detail
+        if unit.stake and cause in FOR_ROOM and self.stakes.ask(incoming, found.nodes):
+            cause = Cause.STAKED
+        return self._verdict(incoming, VerdictKind.CONFLICT, cause)
 
     # ----------------------------------------------------------------------------- after the ledger
     def give_up(self, batch: Batch) -> None:

@@ -151,7 +151,7 @@ class CommitLoop:
         """Proposals of a shard."""
         if not self._closing:
             for one in incoming:
-                self.machine.rooms.expect(one.shapes)
+                self.machine.book.rooms.expect(one.shapes)
             self._proposals.add(incoming, now=time.monotonic())
             self._wake.set()
 
@@ -165,7 +165,7 @@ class CommitLoop:
     def idle(self) -> bool:
         """Nothing is under way or waits to be written."""
         later = self._later is not None or self._wake.is_set()
-        return not (self._busy or self.machine.ops or self._rebases or later)
+        return not (self._busy or self.machine.book.ops or self._rebases or later)
 
     async def room(self) -> None:
         """Wait while too many proposals and reservations wait: backpressure to the shards."""
@@ -200,7 +200,7 @@ class CommitLoop:
             more = self._proposals and self._fresh()  # else they wait for the watches' next word
             if more or self._rebases:
                 self._wake.set()
-            elif self.machine.ops:
+            elif self.machine.book.ops:
                 self.changed()
 
     async def round(self) -> None:
@@ -250,11 +250,11 @@ class CommitLoop:
             )  # fmt: skip
 
     async def _write_pending(self) -> None:
-        accounts, removed = self.machine.accounts()
-        ops, rebases = self.machine.take_ops(), self._rebases
+        accounts, removed = self.machine.book.accounts()
+        ops, rebases = self.machine.book.take_ops(), self._rebases
         self._rebases = []
-        due = self._ledger_audit.due(time.monotonic(), self.machine.audited)
-        expected = self.machine.expected(due)
+        due = self._ledger_audit.due(time.monotonic(), self.machine.book.audited)
+        expected = self.machine.book.expected(due)
         try:
             if accounts or removed:
                 await self._timed(self._ledger.set_accounts(accounts, removed))
@@ -281,7 +281,7 @@ class CommitLoop:
             self._metrics.drift.inc()
             self._audit.note(AuditRecord("drift", node_uid=account, cause=text))
             logger.error("audit of %s: %s; a node is frozen until that is mended", account, text)
-            self.machine.drifts(account)
+            self.machine.book.drifts(account)
 
     async def _timed(self, call: Awaitable[list[bool] | list[ReserveReply] | None]) -> list:  # type: ignore[type-arg]
         began = time.perf_counter()
@@ -361,7 +361,7 @@ class CommitLoop:
     async def _rebuild_after_drift(self) -> None:
         """The ledger refused what memory allowed: write it anew, but not all the time."""
         now = time.monotonic()
-        if self.machine.drifted and now - self._rebuilt_at >= REBUILD_EVERY_S:
+        if self.machine.book.drifted and now - self._rebuilt_at >= REBUILD_EVERY_S:
             self._rebuilt_at = now
             self.ledger_ok = False
             await self._repair.rebuild()

@@ -128,7 +128,7 @@ class Executor:
                 self._put_later(binding, delayed(action, delay_s=1.0))
                 return
             action = await self._perform(binding, action)
-            self._machine.stepped(binding)
+            self._machine.endings.stepped(binding)
             self._changed()
 
     def _put_later(self, binding: Binding, action: Action) -> None:

@@ -157,7 +157,7 @@ class PreBinder:
         logger.info("pod %s: %s", binding.uid, prebind.failure)
         self._machine.cluster.denominate(binding.uid)
         binding.prebind_failed(prebind.failure, prebind.resource_version)
-        self._machine.stepped(binding)
+        self._machine.endings.stepped(binding)
         self._changed()
 
     async def _give_up_devices(self, order: Release) -> None:

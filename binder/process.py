@@ -321,7 +321,7 @@ class BinderProcess:
                 self._metrics.events_dropped.inc(events.dropped - dropped)
                 dropped = events.dropped
             if doubts.beat(lists=self._watches.pods_listed):
-                for binding in parts.machine.doubtful():
+                for binding in parts.machine.endings.doubtful():
                     parts.executor.put(binding, binding.doubt())
             parts.machine.committer.stakes.tick(asyncio.get_running_loop().time())
             parts.commits.changed()  # a commit that waits for the watches looks again

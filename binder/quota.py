@@ -19,10 +19,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 
-from binder.quota_pods import Counted, Likes, Placed, Source
+from binder.quota_hopes import Hopes, by_order
+from binder.quota_pods import Counted, Placed, Source
+from binder.quota_told import ToldSums
 from stretto.quota.accounts import NO_LEVEL, Accounts
 from stretto.quota.rows import QueueRow, UsageRow, asked
-from stretto.quota.tree import QueueNode, Tree
+from stretto.quota.tree import QueueNode, Tree, covers_no_less, has_grown
 
 AGES_SLACK = 64
 """Pods that went before they came of age and are still in the heap, beside as many as there are."""
@@ -49,13 +51,10 @@ class QuotaBook:
         self._sources: dict[tuple[str, str], Source] = {}
         self._pods: dict[str, Counted] = {}
         self._touched: dict[str, None] = {}
-        self._hopes: dict[Likes, dict[str, Counted]] = {}
-        """Pods that a better level may yet cover, by uid, those of one kind together."""
-        self._moved: dict[str, None] = {}
-        """Queues whose sums are not those that were told."""
+        self._hopes = Hopes()
+        self._told = ToldSums()
         self._freed: set[str] = set()
         """Roots under which something that was guaranteed has ended."""
-        self._told: dict[str, UsageRow] = {}
         self._flags: dict[str, int] = {}
         """By uid, what the log says."""
         self._ages: list[tuple[int, str]] = []
@@ -143,7 +142,8 @@ class QuotaBook:
                 self._flags.pop(uid, None)
             if now != flags and self._placed(uid) is not None:
                 changed.append(uid)
-        return self._changed_rows(), changed
+        assert self._tree is not None
+        return self._told.changes(self._tree, self._accounts), changed
 
     def settled(self) -> None:
         """What was shown of flags is in the log; that is no news."""
@@ -154,8 +154,9 @@ class QuotaBook:
         self._tree = Tree(self._rows, self._namespaces)
         self._accounts = Accounts()
         old, self._pods = self._pods, {}
-        self._ages, self._freed, self._hopes, self._sources = [], set(), {}, {}
-        self._moved = dict.fromkeys([*self._tree.nodes, *self._told])
+        self._ages, self._freed, self._sources = [], set(), {}
+        self._hopes = Hopes()
+        self._told.move_all(self._tree.nodes)
         names = list(self._all_pods())
         first = {uid: counted.order for uid, counted in old.items()}
         placed = {uid: self._placed(uid) for uid in names}
@@ -169,7 +170,7 @@ class QuotaBook:
     def _regroup(self, old: Tree) -> None:
         """Other queues, or other namespaces: see the module docstring."""
         new = Tree(self._rows, self._namespaces)
-        self._moved |= dict.fromkeys([*new.nodes, *self._told])
+        self._told.move_all(new.nodes)
         there = {key: new.charged(*key) for key in self._sources}
         again: dict[str, Counted] = {}
         for key, source in self._sources.items():
@@ -186,11 +187,11 @@ class QuotaBook:
         self._tree = new
         self._accounts.keep(new.nodes)
         # A guarantee that is larger now may cover those that hoped for it.
-        self._freed |= {n.name for n in new if not n.problem and n.root is n and _grown(n, old)}
-        for counted in sorted(again.values(), key=_order):
+        self._freed |= {n.name for n in new if not n.problem and n.root is n and has_grown(n, old)}
+        for counted in sorted(again.values(), key=by_order):
             self._enter(counted)
             self._touched[counted.uid] = None
-        self._sort_hopes({c.likes for c in again.values() if c.source.queue is not None})
+        self._hopes.sort({c.likes for c in again.values() if c.source.queue is not None})
 
     def _shaken(self, source: Source, new: QueueNode) -> dict[str, Counted]:
         """Pods whose way to the root is as it was: those of them whose guarantee is less than it
@@ -202,7 +203,7 @@ class QuotaBook:
         less = {
             each.depth
             for each, before in zip(new.path, was.path, strict=True)
-            if not _no_less(each, before)
+            if not covers_no_less(each, before)
         }
         return {uid: c for uid, c in source.pods.items() if c.level in less} if less else {}
 
@@ -246,8 +247,8 @@ class QuotaBook:
         self._accounts.hold(queue, counted.level, amounts)
         if counted.leaving:
             self._accounts.leave(queue, amounts)
-        self._hope(counted)
-        self._move(queue)
+        self._hopes.add(counted)
+        self._told.move(queue)
         due = counted.since_s + queue.row.min_runtime_s
         if due <= self._now_s:
             self._mark(counted, aged=True)
@@ -288,34 +289,16 @@ class QuotaBook:
         assert all(n >= 0 for n in account.held.values()), f"{queue!r} holds less than nothing"
         if counted.level != NO_LEVEL:
             self._freed.add(queue.root.name)
-        self._hope(counted, lost=True)
-        self._move(queue)
+        self._hopes.drop(counted)
+        self._told.move(queue)
         counted.level = NO_LEVEL
-
-    def _hope(self, counted: Counted, *, lost: bool = False) -> None:
-        """A guarantee may cover it at a better level; ``lost``: no longer, or not as it is."""
-        if counted.level == counted.queue.depth:
-            return
-        likes = counted.likes
-        there = self._hopes.setdefault(likes, {})
-        if lost:
-            del there[counted.uid]
-        else:
-            there[counted.uid] = counted
-        if not there:
-            del self._hopes[likes]
-
-    def _move(self, queue: QueueNode) -> None:
-        """The sums of a queue, and of all above it, change."""
-        for each in queue.path:
-            self._moved[each.name] = None
 
     def _left(self, counted: Counted, *, leaving: bool) -> None:
         if counted.leaving != leaving:
             counted.leaving = leaving
             if counted.source.queue is None:
                 return
-            self._move(counted.queue)
+            self._told.move(counted.queue)
             self._accounts.leave(counted.queue, counted.amounts, 1 if leaving else -1)
 
     def _mark(self, counted: Counted, *, aged: bool, level: int | None = None) -> None:
@@ -325,7 +308,7 @@ class QuotaBook:
         if level is not None:
             counted.level = level
         if counted.reclaimable != before:
-            self._move(counted.queue)
+            self._told.move(counted.queue)
             for each in counted.queue.path:
                 account = self._accounts.of(each)
                 account.aged += 1 if counted.reclaimable else -1
@@ -344,75 +327,17 @@ class QuotaBook:
         return found
 
     def _raised(self) -> list[Counted]:
-        """Pods that a guarantee has room for now; the oldest first, as when they came.
-
-        Pods of one kind are alike to every guarantee, so the first that none has room for speaks
-        for those behind it: what is looked at are kinds and who is raised, not every pod.
-        """
+        """Pods that a guarantee has room for now."""
         freed, self._freed = self._freed, set()
-        heads = []
-        for there in self._hopes.values() if freed else ():
-            line = iter(there.values())
-            first = next(line)
-            if first.queue.root.name in freed:
-                heads.append((first.order, first, line))
-        heapq.heapify(heads)
-        raised: list[tuple[Counted, int]] = []
-        while heads:
-            _, counted, line = heapq.heappop(heads)
-            better = self._better(counted)
-            if better > counted.level:
-                raised.append((counted, better))
-                following = next(line, None)
-                if following is not None:
-                    heapq.heappush(heads, (following.order, following, line))
+        raised = self._hopes.fulfilled(freed, self._accounts)
         for counted, level in raised:
             assert level > counted.level, "a guarantee is taken away"
-            self._hope(counted, lost=True)
+            self._hopes.drop(counted)
             self._mark(counted, aged=counted.aged, level=level)
-            self._hope(counted)
-            self._move(counted.queue)
-        self._sort_hopes({c.likes for c, _ in raised})
+            self._hopes.add(counted)
+            self._told.move(counted.queue)
+        self._hopes.sort({c.likes for c, _ in raised})
         return [counted for counted, _ in raised]
-
-    def _sort_hopes(self, kinds: set[Likes]) -> None:
-        """Older pods have come to stand behind younger ones."""
-        for likes in kinds & self._hopes.keys():
-            there = self._hopes[likes]
-            self._hopes[likes] = {c.uid: c for c in sorted(there.values(), key=_order)}
-
-    def _better(self, counted: Counted) -> int:
-        """The level that a pod could have now; if it is better, it is held there."""
-        queue, amounts = counted.queue, counted.amounts
-        self._accounts.hold(queue, counted.level, amounts, -1)
-        better = self._accounts.level(queue, amounts)
-        assert better <= queue.depth
-        self._accounts.hold(queue, max(better, counted.level), amounts)
-        return better
-
-    def _changed_rows(self) -> list[tuple[str, UsageRow | None]]:
-        assert self._tree is not None
-        changed: list[tuple[str, UsageRow | None]] = []
-        moved, self._moved = self._moved, {}
-        for name in moved:
-            node = self._tree.nodes.get(name)
-            row = None if node is None else self._row(node)
-            if self._told.get(name) != row:
-                changed.append((name, row))
-            if row is None:
-                self._told.pop(name, None)
-            else:
-                self._told[name] = row
-        return changed
-
-    def _row(self, node: QueueNode) -> UsageRow:
-        account = self._accounts.of(node)
-        return UsageRow(
-            tuple(sorted(account.used.items())),
-            tuple(sorted(account.held.items())),
-            tuple(sorted(account.leaving.items())),
-            account.aged,
-        )
 
     def validate(self) -> None:
         """Assert that the sums are those of the pods."""
@@ -438,31 +363,5 @@ class QuotaBook:
             mine, its = self._accounts.of(node), sums.of(node)
             assert (mine.used, mine.held) == (its.used, its.held), f"{node!r} used, held"
             assert (mine.leaving, mine.aged) == (its.leaving, its.aged), f"{node!r} leaving, aged"
-            told = node.name in self._moved or self._told.get(node.name) == self._row(node)
-            assert told, f"{node!r} is told otherwise"
-        inside = [c for c in self._pods.values() if c.source.queue is not None]
-        hopeful = [c for c in inside if c.level != c.queue.depth]
-        assert sum(map(len, self._hopes.values())) == len(hopeful)
-        for counted in hopeful:
-            assert self._hopes[counted.likes][counted.uid] is counted
-        for there in self._hopes.values():
-            orders = [counted.order for counted in there.values()]
-            assert orders == sorted(orders), "they are raised oldest first"
-
-
-def _order(counted: Counted) -> int:
-    return counted.order
-
-
-def _no_less(new: QueueNode, old: QueueNode) -> bool:
-    """Whether a guarantee covers all that it covered: what it names is the same, and no less.
-    One that names more covers fewer pods, as it covers a pod whole or not at all."""
-    same = new.guaranteed.keys() == old.guaranteed.keys()
-    return same and all(amount >= old.guaranteed[n] for n, amount in new.guaranteed.items())
-
-
-def _grown(root: QueueNode, old: Tree) -> bool:
-    """Whether a guarantee somewhere below a root is not what it was."""
-    before = old.nodes.get(root.name)
-    same = before is not None and before.guaranteed == root.guaranteed
-    return not same or any(_grown(each, old) for each in root.children)
+            self._told.validate(node, self._accounts)
+        self._hopes.validate([c for c in self._pods.values() if c.source.queue is not None])

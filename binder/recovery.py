@@ -192,7 +192,7 @@ class Opening:
         await fences.fence(claims, pending=self._pending)
         self._adopt(names)
         await self._write_accounts()
-        await self._ledger.transition(machine.take_ops())
+        await self._ledger.transition(machine.book.take_ops())
         if not await self._sums_agree():
             logger.error("the ledger's sums are not those of its entries; rebuilding it")
             await rebuild(machine, self._ledger)
@@ -203,14 +203,14 @@ class Opening:
         machine, nobody = self._machine, ("", "")
         for entry in self._entries:
             namespace, name = names.get(entry.pod_uid, nobody)
-            if machine.adopt_entry(entry, namespace=namespace, name=name) is None:
-                machine.ops.append(LedgerOp.free(entry.pod_uid))
+            if machine.book.adopt_entry(entry, namespace=namespace, name=name) is None:
+                machine.book.ops.append(LedgerOp.free(entry.pod_uid))
         ours = frozenset(self._scheduler_names)
         cluster = machine.cluster
         for uid in cluster.pods.keys() - machine.bindings.keys():
             if cluster.shape(cluster.pods[uid].shape_id).profile in ours:
                 namespace, name = names.get(uid, nobody)
-                machine.adopt_bound(uid, namespace=namespace, name=name)
+                machine.book.adopt_bound(uid, namespace=namespace, name=name)
                 self.adopted += 1
         if self.adopted:
             logger.warning("%d bound pods of ours had no entry in the ledger", self.adopted)
@@ -218,7 +218,7 @@ class Opening:
     async def _write_accounts(self) -> None:
         machine = self._machine
         known = await self._ledger.sums()
-        accounts = machine.all_accounts()
+        accounts = machine.book.all_accounts()
         wanted = {account.uid for account in accounts}
         await self._ledger.set_accounts(accounts, [uid for uid in known if uid not in wanted])
 
@@ -318,8 +318,8 @@ async def rebuild(machine: Machine, ledger: Ledger) -> None:
     What the watches change meanwhile gathers in the machine's operations and accounts and is
     written in the next round. A Binder that dies in the middle leaves a ledger that says so.
     """
-    machine.take_ops()
-    await ledger.rebuild(accounts=machine.all_accounts(), entries=machine.entries())
+    machine.book.take_ops()
+    await ledger.rebuild(accounts=machine.book.all_accounts(), entries=machine.book.entries())
 
 
 class Repair:
@@ -337,7 +337,7 @@ class Repair:
             LedgerFenced: a successor has it.
         """
         await rebuild(self._machine, self._ledger)
-        self._machine.thaw()
+        self._machine.book.thaw()
         logger.warning("the ledger has been rebuilt from memory after drift")
 
     async def __call__(self) -> None:
@@ -353,10 +353,10 @@ class Repair:
         known = await self._ledger.sums()
         # From here on memory as it is now is written; what the watches change meanwhile gathers
         # in the machine's operations and accounts and is written in the next round.
-        accounts = machine.all_accounts()
-        machine.take_ops()
+        accounts = machine.book.all_accounts()
+        machine.book.take_ops()
         uids = {account.uid for account in accounts}
-        wanted = {entry.pod_uid: entry for entry in machine.entries()}
+        wanted = {entry.pod_uid: entry for entry in machine.book.entries()}
         ops = [LedgerOp.free(uid) for uid in entries if uid not in wanted]
         ops += [
             LedgerOp.adopting(entry)

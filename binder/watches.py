@@ -217,9 +217,9 @@ class Watches:
                 shape = self._bulky.shape_of(event, pod)
             except OperatorError as error:
                 logger.warning("pod %s/%s: %s", event.namespace, event.name, error)
-                self._machine.pod_unreadable(uid, node_name=node_name)
+                self._machine.book.pod_unreadable(uid, node_name=node_name)
                 return
-        self._machine.pod_readable(uid)
+        self._machine.book.pod_readable(uid)
         self._machine.pod_seen(uid, node_name=node_name, shape=shape, facts=self._facts(pod))
 
     def _broken_pod(self, event: Event[Pod]) -> None:
@@ -230,7 +230,7 @@ class Watches:
         except (msgspec.DecodeError, RecursionError):
             node_name = ""
         if node_name:
-            self._machine.pod_unreadable(event.uid, node_name=node_name)
+            self._machine.book.pod_unreadable(event.uid, node_name=node_name)
         else:
             logger.error("pod %s/%s: its node is not known", event.namespace, event.name)
 
@@ -244,7 +244,7 @@ class Watches:
         return PodFacts(meta.namespace, meta.name, start_s, flags_of(pod), shared)
 
     def _pod_gone(self, uid: str) -> None:
-        self._machine.pod_readable(uid)
+        self._machine.book.pod_readable(uid)
         self._machine.pod_gone(uid)
         if self.bound_names is not None:
             self.bound_names.pop(uid, None)

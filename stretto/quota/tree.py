@@ -186,3 +186,17 @@ class Tree:
                 None, f'queue "{label}" is not below queue "{default}" of namespace "{namespace}"'
             )
         return Assigned(queue)
+
+
+def covers_no_less(new: QueueNode, old: QueueNode) -> bool:
+    """Whether a guarantee covers all that it covered: what it names is the same, and no less.
+    One that names more covers fewer pods, as it covers a pod whole or not at all."""
+    same = new.guaranteed.keys() == old.guaranteed.keys()
+    return same and all(amount >= old.guaranteed[n] for n, amount in new.guaranteed.items())
+
+
+def has_grown(root: QueueNode, old: Tree) -> bool:
+    """Whether a guarantee somewhere below a root is not what it was."""
+    before = old.nodes.get(root.name)
+    same = before is not None and before.guaranteed == root.guaranteed
+    return not same or any(has_grown(each, old) for each in root.children)

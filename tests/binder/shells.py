@@ -266,7 +266,7 @@ class Rig:
     async def reserve(self, name: str, node: str) -> None:
         """Commit without binding, as if the crash came before the POST."""
         incoming = await self.proposal(name, node)
-        accounts, removed = self.machine.accounts()
+        accounts, removed = self.machine.book.accounts()
         await self.ledger.set_accounts(accounts, removed)
         batch = self.machine.take([incoming])
         settled = self.machine.settle(batch, await self.ledger.reserve(batch.units))

@@ -212,7 +212,7 @@ class BinderMachine(RuleBasedStateMachine):
 
     @rule()
     def look_after_the_silent(self) -> None:
-        for binding in self.world.machine.doubtful():
+        for binding in self.world.machine.endings.doubtful():
             assert binding.uid not in self.world.todo
             self.world.follow(binding, binding.doubt())
 

@@ -98,7 +98,7 @@ async def test_a_pod_on_its_way_is_no_drift() -> None:
         rig.commits._ledger_audit._next_at = 0.0
         rig.commits.changed()
         await until(lambda: rig.ledger.calls.count("holdings") >= 4, "audited")
-        assert not rig.machine.drifted
+        assert not rig.machine.book.drifted
         assert "rebuild" not in rig.ledger.calls
         await rig.stop()
 
@@ -125,7 +125,7 @@ async def test_drift_planted_by_hand_is_found_frozen_and_mended(tmp_path: Any, d
         rig.commits._publisher.publish = watching  # type: ignore[method-assign]
         rig.commits._ledger_audit._next_at = 0.0
         rig.commits.changed()
-        await until(lambda: frozen and not rig.machine.drifted, "found and mended")
+        await until(lambda: frozen and not rig.machine.book.drifted, "found and mended")
         await until(lambda: rig.commits.idle, "written")
         assert frozen == ["n1"]
         assert rig.metrics.drift._value.get() == 1

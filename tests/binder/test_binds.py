@@ -58,7 +58,7 @@ def test_the_watch_may_be_ahead_of_the_201(world: World, pod: ApiPod) -> None:
     world.deliver()
     assert world.stage(pod) is Stage.BOUND
     assert binding.posted().kind is ActionKind.NOTHING
-    world.machine.stepped(binding)
+    world.machine.endings.stepped(binding)
     assert [o.kind for o in world.outcomes()] == [OutcomeKind.BOUND]
 
 
@@ -96,7 +96,7 @@ def test_a_refusal_frees_unless_an_earlier_bind_may_land(
     if earlier_unknown:
         binding.unknown()
     action = binding.refused("403 forbidden")
-    world.machine.stepped(binding)
+    world.machine.endings.stepped(binding)
     if earlier_unknown:
         assert action.kind is ActionKind.READ
         assert not freed(world)
@@ -122,7 +122,7 @@ def test_409_bound_elsewhere_is_foreign(world: World, pod: ApiPod) -> None:
     assert end_of(world)[0] is OutcomeKind.GONE
     world.settle_all()
     assert world.used("n1") == {}
-    assert world.machine.rooms.account("n2-uid").foreign == {"cpu": 1000, "pods": 1}
+    assert world.machine.book.rooms.account("n2-uid").foreign == {"cpu": 1000, "pods": 1}
     world.check_at_rest()
 
 
@@ -297,7 +297,7 @@ def test_pods_of_a_node_that_comes_back_under_its_name_count_again(
     assert row is not None
     assert world.machine.cluster.snapshot.resources.column("cpu").used[row] == 2000
     assert world.used("n1") == {"cpu": 1000, "pods": 1}
-    assert world.machine.rooms.account("again").foreign == {"cpu": 1000, "pods": 1}
+    assert world.machine.book.rooms.account("again").foreign == {"cpu": 1000, "pods": 1}
     world.check_at_rest()
     world.api.delete(pod)
     world.api.delete(other)
@@ -344,8 +344,8 @@ def test_status_changes_of_a_bound_pod_write_nothing(world: World, pod: ApiPod) 
     world.api.touch(pod)
     world.api.touch(foreign)
     world.deliver(9)
-    assert world.machine.accounts() == ([], [])
-    assert world.machine.take_ops() == []
+    assert world.machine.book.accounts() == ([], [])
+    assert world.machine.book.take_ops() == []
     world.publish()
     assert world.machine.cluster.sequence == sequence
 
@@ -367,14 +367,14 @@ def test_foreign_pods_are_counted_even_beyond_the_room(world: World) -> None:
         world.api.put(pod, "n1", foreign=True)
     world.deliver(9)
     world.round()
-    assert world.machine.rooms.account("n1-uid").foreign == {"cpu": 6000, "pods": 6}
+    assert world.machine.book.rooms.account("n1-uid").foreign == {"cpu": 6000, "pods": 6}
     (verdict,) = world.propose(world.incoming(world.api.create("p", ONE), nodes=("n1",)))
     assert verdict.cause is Cause.CAPACITY
     for number in range(6):
         world.api.delete(world.api.pods[f"f{number}"])
     world.deliver(9)
     world.round()
-    assert world.machine.rooms.account("n1-uid").foreign == {}
+    assert world.machine.book.rooms.account("n1-uid").foreign == {}
     world.check()
 
 
@@ -386,5 +386,5 @@ def test_a_pod_seen_before_its_node_waits_for_it(world: World) -> None:
     assert pod.uid not in world.machine.cluster.pods
     world.node("n3")
     world.round()
-    assert world.machine.rooms.account("n3-uid").foreign == {"cpu": 1000, "pods": 1}
+    assert world.machine.book.rooms.account("n3-uid").foreign == {"cpu": 1000, "pods": 1}
     world.check_at_rest()

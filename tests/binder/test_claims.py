@@ -425,7 +425,7 @@ async def test_the_ledger_holds_the_volume_and_the_attachment_while_the_pod_is_i
         assert reply.kind in refused, "the ledger by itself gives it to nobody else"
         w.rig.ledger.twin.store.flush()
         w.rig.commits.changed()
-        w.rig.machine.ops.append(LedgerOp.forget_unit("x"))
+        w.rig.machine.book.ops.append(LedgerOp.forget_unit("x"))
         await until(lambda: charged(w) == held, "a lost ledger is filled with them again")
         attached = volume("made", node="n1", cls="fast")
         attached["spec"]["csi"] = {"driver": "x.y", "volumeHandle": "made"}

@@ -174,9 +174,9 @@ class World:
 
     def flush(self) -> None:
         self.machine.effects()
-        accounts, removed = self.machine.accounts()
+        accounts, removed = self.machine.book.accounts()
         self.ledger.set_accounts(accounts, removed)
-        self.ledger.transition(self.machine.take_ops())
+        self.ledger.transition(self.machine.book.take_ops())
         self.machine.validate()
 
     def people(self) -> None:
@@ -206,7 +206,7 @@ class World:
         if binding is not None:
             binding.withdraw()
             binding.seen_gone()
-            self.machine.stepped(binding)
+            self.machine.endings.stepped(binding)
 
     def propose(self) -> None:
         held = self.machine.bindings
@@ -276,7 +276,7 @@ class World:
             each.binding.seen_gone()
         else:
             each.binding.prebind_failed(each.failure)
-        self.machine.stepped(each.binding)
+        self.machine.endings.stepped(each.binding)
 
     def bind(self, binding) -> None:
         """The POST and its answer; what the kubelet would find is checked."""
@@ -284,7 +284,7 @@ class World:
         binding.send()
         if uid not in self.pods:
             binding.not_found()
-            self.machine.stepped(binding)
+            self.machine.endings.stepped(binding)
             return
         self.binds += 1
         for name in (c.name for c in self.pods[uid].claims):
@@ -296,7 +296,7 @@ class World:
             assert terms is None or node in terms[0].expressions[0].values
         self.api.bound[uid] = node
         binding.posted()
-        self.machine.stepped(binding)
+        self.machine.endings.stepped(binding)
         seen = self.machine.pod_seen
         self.api.events["Pod"].append((lambda u, n, s: seen(u, node_name=n, shape=s), uid, node,
                                        self.pods[uid]))  # fmt: skip

@@ -357,7 +357,7 @@ def test_the_ledgers_word_counts_whatever_memory_thought(
     assert kinds(world.verdicts) == [answer]
     assert world.machine.cluster.snapshot.tentative == 0
     assert not world.machine.bindings
-    assert not world.machine.drifted, "only room that was promised and is not there is drift"
+    assert not world.machine.book.drifted, "only room that was promised and is not there is drift"
     told = [outcome.cause for outcome in world.outcomes()]
     assert told == ([answer[1]] if answer[0] is VerdictKind.CONFLICT else [])
     world.check()
@@ -366,7 +366,7 @@ def test_the_ledgers_word_counts_whatever_memory_thought(
 def test_amounts_are_right_also_when_more_shapes_come_than_are_remembered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("binder.commit._REMEMBERED_LINES", 2)
+    monkeypatch.setattr("binder.fitting._REMEMBERED_LINES", 2)
     for cpu in (100, 200, 300, 100, 400):
         pod = world.api.create(f"p{world.api.made}", shape_of(cpu))
         world.bound(pod, "n1")

@@ -254,7 +254,7 @@ async def test_the_ledger_holds_a_device_while_the_pod_is_in_flight_and_the_api_
         assert charged(w) == {DEVICE_A: ("device", 1)}
         assert rival(w) is ReserveKind.NO_FIT
         w.rig.ledger.twin.store.flush()
-        w.rig.machine.ops.append(LedgerOp.forget_unit("x"))
+        w.rig.machine.book.ops.append(LedgerOp.forget_unit("x"))
         w.rig.commits.changed()
         held = {DEVICE_A: ("device", 1)}
         await until(lambda: charged(w) == held, "a lost ledger is filled with it again")

@@ -94,7 +94,7 @@ def test_a_pod_that_is_being_deleted_is_gone(world: World, pod: ApiPod) -> None:
     binding.send()
     binding.conflict()
     assert binding.read(Read(True, pod.uid, "", 0, leaving=True)) == NOTHING
-    world.machine.stepped(binding)
+    world.machine.endings.stepped(binding)
     assert end_of(world) == (OutcomeKind.GONE, Cause.POD_GONE)
     assert freed(world)
 

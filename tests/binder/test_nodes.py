@@ -35,7 +35,7 @@ def test_a_node_that_is_shown_again_as_it_was_is_no_step_of_the_log(world: World
     world.node("n1")
     world.publish()
     assert world.machine.cluster.sequence == sequence
-    assert world.machine.accounts() == ([], [])
+    assert world.machine.book.accounts() == ([], [])
     world.node("n1", cpu=5000)
     world.publish()
     assert world.machine.cluster.sequence == sequence + 1
@@ -110,14 +110,14 @@ def test_two_pods_that_wait_for_a_node_wait_apart(world: World) -> None:
     world.deliver(9)
     world.node("n9")
     world.settle_all()
-    assert world.machine.rooms.account("n9-uid").foreign == {"cpu": 1000, "pods": 1}
+    assert world.machine.book.rooms.account("n9-uid").foreign == {"cpu": 1000, "pods": 1}
     world.check_at_rest()
 
 
 def test_what_the_ledger_has_to_say_of_a_node_that_has_gone_is_nothing(
     world: World, pod: ApiPod
 ) -> None:
-    expected = world.machine.expected(["n1-uid", "n2-uid", "nobody"])
+    expected = world.machine.book.expected(["n1-uid", "n2-uid", "nobody"])
     assert {uid: set(entries) for uid, entries in expected.entries.items()} == {
         "n1-uid": {pod.uid}, "n2-uid": set(),
     }  # fmt: skip
@@ -136,16 +136,18 @@ def test_an_entry_of_a_former_binder_is_taken_over_as_its_pod_is(
     world.round()
     lines = (("cpu", cpu), ("pods", 1))
     entry = LedgerEntry(made.uid, "n1-uid", "u", Attempt(1, 1), 3, made.version, state, lines)
-    assert world.machine.adopt_entry(
+    assert world.machine.book.adopt_entry(
         LedgerEntry("nobody", "n1-uid", "u", Attempt(1, 1), 3, 1, state, lines),
         namespace="default", name="nobody",
     ) is None  # fmt: skip
-    binding = world.machine.adopt_entry(entry, namespace="default", name="p")
+    binding = world.machine.book.adopt_entry(entry, namespace="default", name="p")
     assert binding is not None
     assert binding.stage is Stage.BOUND
-    codes = [op.code.name for op in world.machine.ops]
+    codes = [op.code.name for op in world.machine.book.ops]
     if cpu != 1000:
         assert codes == ["ADOPT"], "it takes something else"
     else:
         assert codes == ([] if state is EntryState.BOUND else ["BOUND"])
-    assert world.machine.rooms.account("n1-uid") == Account("n1-uid", {"cpu": 4000, "pods": 10})
+    assert world.machine.book.rooms.account("n1-uid") == Account(
+        "n1-uid", {"cpu": 4000, "pods": 10}
+    )

@@ -78,7 +78,7 @@ async def test_a_bind_that_was_carried_out_stays_an_entry() -> None:
         await rig.open()
         (entry,) = rig.ledger.twin.entries()
         assert entry.state is EntryState.BOUND
-        assert rig.machine.rooms.account(node_uid(rig)).foreign == {}
+        assert rig.machine.book.rooms.account(node_uid(rig)).foreign == {}
         assert fence_of(await pod_of(client, "p")) is None
         await delete(client, "p")
         await until(lambda: not rig.machine.bindings, "the deletion is seen")
@@ -103,7 +103,7 @@ async def test_a_late_bind_that_lands_while_opening_is_not_missed(when: str) -> 
         rig.commits.publish()
         # Be it as an entry or as foreign: the room is taken before the first commit.
         entries = rig.ledger.twin.entries()
-        foreign = rig.machine.rooms.account(node_uid(rig)).foreign
+        foreign = rig.machine.book.rooms.account(node_uid(rig)).foreign
         assert (len(entries), foreign) in ((1, {}), (0, TAKEN))
         rig.machine.validate()
         await rig.stop()

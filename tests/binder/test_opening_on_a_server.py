@@ -105,7 +105,7 @@ async def test_pods_of_other_schedulers_stay_foreign(server: EmbeddedServer) -> 
         ledger = await Ledger.open(server.url, owner="o")
         rig = await opened(client, ledger, epoch=5)
         assert await ledger.entries() == []
-        account = rig.machine.rooms.account(rig.machine.cluster.node_uid_of("n1"))
+        account = rig.machine.book.rooms.account(rig.machine.cluster.node_uid_of("n1"))
         assert account.foreign["pods"] == 1
         await rig.stop()
         await ledger.close()

@@ -28,8 +28,8 @@ def test_an_ignored_resource_is_reserved_without_limit():
         shape = msgspec.structs.replace(shape_of(100), requests=tuple(sorted(requests)))
         pod = world.api.create("p", shape)
         incoming = world.incoming(pod, nodes=("n1",))
-        world.machine.rooms.expect(incoming.shapes)
+        world.machine.book.rooms.expect(incoming.shapes)
         (verdict,) = world.propose(incoming)
         assert (verdict.kind, verdict.cause) == (VerdictKind.COMMITTED, Cause.NONE)
-        assert not world.machine.drifted
+        assert not world.machine.book.drifted
         world.check()

@@ -304,10 +304,10 @@ class World:
 
     def write(self) -> None:
         """Write pending accounts and operations to the ledger."""
-        accounts, removed = self.machine.accounts()
+        accounts, removed = self.machine.book.accounts()
         if accounts or removed:
             self.twin.set_accounts(accounts, removed)
-        ops = self.machine.take_ops()
+        ops = self.machine.book.take_ops()
         rebases, self.rebases = self.rebases, {}
         calls = [*ops, *(LedgerOp.rebase(uid, version) for uid, version in rebases.items())]
         if calls:
@@ -325,7 +325,7 @@ class World:
             self.rebases[uid] = action.resource_version
         elif action.kind is not ActionKind.NOTHING:
             self.todo[uid] = action
-        self.machine.stepped(binding)
+        self.machine.endings.stepped(binding)
 
     def act(self, uid: str, fate: Fate = Fate.DONE) -> None:
         """Carry out the next action for a pod."""

@@ -17,10 +17,10 @@ MODULE_LINES = 500
 FUNCTION_LINES = 50
 BRAINS = {
     "binder": {
-        "accounts", "auditor", "bindings", "budgets", "charges", "cluster", "commit",
-        "device_book", "effects", "entries", "freezes", "log", "machine", "order", "outcomes",
-        "pod_labels", "prebind", "preemption_claims", "preemptions", "quota", "rooms",
-        "shape_numbers", "stakes", "storage", "unchecked",
+        "accounts", "auditor", "bindings", "budgets", "charges", "cluster", "commit", "device_book",
+        "effects", "endings", "entries", "fitting", "freezes", "ledger_book", "log", "machine",
+        "order", "outcomes", "pod_labels", "prebind", "preemption_claims", "preemptions", "quota",
+        "quota_hopes", "quota_told", "rooms", "shape_numbers", "stakes", "storage", "unchecked",
     },
     "stretto/quota": {"accounts", "rows", "status", "tree", "view"},
     "stretto/ledger": {"twin", "twin_store"},

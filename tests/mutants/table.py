@@ -158,9 +158,9 @@ MUTANTS = (
         "        dirty_accounts[record[i]] = true\n", "        break\n", (RESERVE,),
     ),
     Mutant(
-        "what is bound stays charged", "binder/machine.py",
-        "if self.committer.charges.release(uid) and bound:",
-        "if self.committer.charges.release(uid) and False:", (CLAIMS,),
+        "what is bound stays charged", "binder/endings.py",
+        "if self._charges.release(uid) and bound:", "if self._charges.release(uid) and False:",
+        (CLAIMS,),
     ),
     # ------------------------------------------------------------------------- free before fence
     Mutant(

@@ -184,9 +184,9 @@ class Arena:
 
     def write_pending(self) -> None:
         """What the ledger must know before the next reservation."""
-        accounts, removed = self.machine.accounts()
+        accounts, removed = self.machine.book.accounts()
         self.ledger.set_accounts(accounts, removed)
-        self.ledger.transition(self.machine.take_ops())
+        self.ledger.transition(self.machine.book.take_ops())
 
     def _tell(self, verdicts: list[tuple[int, Verdict]], by_uid: dict[str, Contender]) -> None:
         self.rng.shuffle(verdicts)

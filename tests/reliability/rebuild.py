@@ -32,10 +32,10 @@ async def run(*, nodes: int, pods: int) -> int:
             began = time.monotonic()
             await ledger.install(7)
             for uid in list(machine.cluster.pods):
-                machine.adopt_bound(uid, namespace="default", name=uid)
-            accounts = [machine.rooms.account(uid) for uid in machine.cluster.nodes]
+                machine.book.adopt_bound(uid, namespace="default", name=uid)
+            accounts = [machine.book.rooms.account(uid) for uid in machine.cluster.nodes]
             await ledger.set_accounts(accounts)
-            await ledger.transition(machine.take_ops())
+            await ledger.transition(machine.book.take_ops())
             await ledger.opened()
             adopted = time.monotonic() - began
             began = time.monotonic()
