@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -23,23 +24,22 @@ import msgspec
 from stretto.cli.fork_server import serve_ahead
 from stretto.cli.forks import Ahead, Forks, fork_ahead
 from stretto.cli.kept_ledger import KeptLedger
+from stretto.cli.leads import until_ours
 from stretto.cli.runner import run_role
 from stretto.cli.supervisor import Role, Supervisor, free_port, own_age_s
 from stretto.config.common import ConfigError, check_logs, check_name
 from stretto.config.ledger import LedgerSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
-from stretto.kube.errors import KubeError
-from stretto.kube.leadership import cancelled
-from stretto.kube.lease import ADDRESS
+from stretto.kube.leadership import beside, cancelled
 from stretto.model.errors import OperatorError
 from stretto.telemetry.logs import setup_logging
 
 READY_TIMEOUT_S = 60.0
 STANDBY_S = 15.0
 """Who is ready sooner leads: a standby says that it is one when a Lease could have run out."""
-LEASE_LOOK_S = 0.5
 BINDER = "binder"
+DISPATCHER = "dispatcher"
 T = TypeVar("T")
 Excuse = Callable[[], bool]
 
@@ -171,13 +171,17 @@ def log_of(settings: RunSettings, name: str) -> pathlib.Path | None:
     return log
 
 
-def shard_role(settings: RunSettings, *, number: int, ports: Ports) -> Role:
-    """A shard process, the ``number``-th of this machine."""
+def shard_role(settings: RunSettings, *, number: int, run: str, ports: Ports) -> Role:
+    """A shard process, the ``number``-th of a run.
+
+    A dispatcher takes the shard that comes last under a name for the others' successor, so each run
+    has names of its own: its shards may come to another run's dispatcher before it is refused.
+    """
     http = free_port()
     name = f"shard-{number}"
     flags = [
         "--name",
-        name,
+        f"{name}-{run}",
         "--dispatcher",
         f"127.0.0.1:{ports.dispatcher}",
         "--binder",
@@ -212,6 +216,7 @@ def ledger_flags(settings: RunSettings, redis_url: str) -> list[str]:
 
 def roles_of(settings: RunSettings, *, redis_url: str, ports: Ports) -> list[Role]:
     """All role processes of one machine."""
+    run = uuid.uuid4().hex[:8]
     control = [*common_flags(settings), *control_flags(settings)]
     binder = [
         "--listen",
@@ -231,13 +236,13 @@ def roles_of(settings: RunSettings, *, redis_url: str, ports: Ports) -> list[Rol
             log=log_of(settings, BINDER),
         ),
         Role(
-            name="dispatcher",
+            name=DISPATCHER,
             arguments=["dispatcher", *control, *dispatcher],
             ready_url=f"http://127.0.0.1:{ports.dispatcher_http}/readyz",
-            log=log_of(settings, "dispatcher"),
+            log=log_of(settings, DISPATCHER),
         ),
         *(
-            shard_role(settings, number=number, ports=ports)
+            shard_role(settings, number=number, run=run, ports=ports)
             for number in range(1, settings.shards + 1)
         ),
     ]
@@ -249,64 +254,18 @@ class NamespaceHead(msgspec.Struct):
     metadata: dict[str, object]
 
 
-class LeaseMetadata(msgspec.Struct, rename="camel"):
-    """As much of a Lease's as telling who leads needs."""
-
-    resource_version: str
-    annotations: dict[str, str] = {}
-
-
-class LeaseHead(msgspec.Struct):
-    """As much of a Lease as telling who leads needs."""
-
-    metadata: LeaseMetadata
-
-
 async def cluster_of(settings: RunSettings) -> KubeConfig:
     """Where the API server is, and as whom we go there."""
     path = settings.kubeconfig
     return await KubeConfig.from_file(path) if path else KubeConfig.in_cluster()
 
 
-async def check_leads(settings: RunSettings, *, role: str, address: str) -> None:
-    """Make sure that a role of ours does not stand by for another deployment's: nothing would be
-    scheduled here, and our shards would follow to the leader and take the place of its own shards,
-    which have the same names.
-
-    Raises:
-        RunError: its Lease is held, and renewed, at another address.
-    """
-    lease = f"{settings.lease_namespace}/stretto-{role}"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{lease.replace('/', '/leases/')}"
-    seen = ""
-    async with KubeClient(await cluster_of(settings)) as client:
-        while True:
-            try:
-                reply = await client.get(path)
-            except KubeError:
-                return  # whoever acts on the Lease finds out
-            if reply.status != 200:
-                return
-            found = msgspec.json.decode(reply.body, type=LeaseHead).metadata
-            leader = found.annotations.get(ADDRESS, "")
-            if leader in ("", address):
-                return
-            if seen not in ("", found.resource_version):
-                raise RunError(
-                    f"another {role}, at {leader}, holds Lease {lease}: this cluster is served "
-                    "already; stop that one first"
-                )
-            seen = found.resource_version  # who is dead does not renew it
-            await asyncio.sleep(LEASE_LOOK_S)
-
-
-async def cluster_uid(settings: RunSettings) -> str:
+async def cluster_uid(config: KubeConfig) -> str:
     """The uid of kube-system, which names the cluster.
 
     Raises:
         RunError: the API server does not answer, or refuses.
     """
-    config = await cluster_of(settings)
     async with KubeClient(config) as client:
         await client.check()
         reply = await client.get("/api/v1/namespaces/kube-system")
@@ -358,7 +317,8 @@ async def run_all(
     """Start everything (from a fork server that is there already, if it is given), stay until
     ``stop``, end everything."""
     names = ", ".join(scheduler_names(settings))
-    uid = await unless(stop, cluster_uid(settings))
+    config = await cluster_of(settings)
+    uid = await unless(stop, cluster_uid(config))
     if uid is None:
         return 0
     async with ledger_of(settings, uid=uid) as (url, excuse):
@@ -367,7 +327,8 @@ async def run_all(
         supervisor = Supervisor(roles, forks=Forks(server))
         supervisor.roles[BINDER].excuse = excuse
         try:
-            await unless(stop, start_leading(supervisor, settings=settings, ports=ports))
+            leases = settings.lease_namespace
+            await unless(stop, start_leading(supervisor, config, leases=leases, ports=ports))
             if settings.log_ready and not stop.is_set():
                 shards = "1 shard" if settings.shards == 1 else f"{settings.shards} shards"
                 sys.stderr.write(
@@ -394,43 +355,51 @@ async def stopped_or_failed(stop: asyncio.Event, *, supervisor: Supervisor) -> N
         raise supervisor.failed.result()
 
 
-async def start_leading(supervisor: Supervisor, *, settings: RunSettings, ports: Ports) -> None:
-    """Start all roles, wait until they are ready, and make sure that they lead.
+async def start_leading(
+    supervisor: Supervisor, config: KubeConfig, *, leases: str, ports: Ports
+) -> None:
+    """Start all roles and wait until they are ready and lead; their Leases are in the namespace
+    ``leases``.
 
     Raises:
-        RunError: another deployment does.
+        ServedError: another deployment does.
     """
-    addresses = {BINDER: ports.binder, "dispatcher": ports.dispatcher}
+    addresses = {BINDER: ports.binder, DISPATCHER: ports.dispatcher}
 
-    async def ready(names: tuple[str, ...], after_s: float) -> None:
+    async def leading(names: tuple[str, ...]) -> None:
         for role in addresses.keys() & set(names):
-            if after_s >= STANDBY_S:
-                await check_leads(settings, role=role, address=f"127.0.0.1:{addresses[role]}")
+            address = f"127.0.0.1:{addresses[role]}"
+            await until_ours(config, namespace=leases, role=role, address=address)
 
-    await start(supervisor, ready=ready)
+    await start(supervisor, leading=leading)
 
 
-async def nothing_more(names: tuple[str, ...], after_s: float) -> None:
-    """Nobody asks whether roles that are ready lead."""
+async def nobody_asks(names: tuple[str, ...]) -> None:
+    """Whether roles lead."""
 
 
 async def start(
     supervisor: Supervisor,
     *,
-    ready: Callable[[tuple[str, ...], float], Coroutine[Any, Any, None]] = nothing_more,
+    leading: Callable[[tuple[str, ...]], Coroutine[Any, Any, None]] = nobody_asks,
 ) -> None:
-    """Start all roles and wait until they are ready; ``ready`` is told which, and how many seconds
-    it took.
+    """Start all roles and wait until they are ready; ``leading`` runs meanwhile and ends when the
+    named ones lead. Who is ready sooner than a standby would say so leads without asking.
 
     The Binder first: whoever dials it before it leads dials again and again, at a millisecond each
     time, and beside it nothing starts sooner where there are not many CPUs.
     """
     others = [name for name in supervisor.roles if name != BINDER]
-    for names in ((BINDER,), others):
+    for names in ((BINDER,), tuple(others)):
         began = time.monotonic()
         await supervisor.start(*names)
-        await supervisor.wait_ready(timeout_s=READY_TIMEOUT_S, names=tuple(names))
-        await ready(tuple(names), time.monotonic() - began)
+        lead = asyncio.create_task(leading(names))
+        try:
+            await beside(supervisor.wait_ready(timeout_s=READY_TIMEOUT_S, names=names), lead)
+            if time.monotonic() - began >= STANDBY_S:
+                await lead
+        finally:
+            await cancelled(lead)
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

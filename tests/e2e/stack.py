@@ -239,7 +239,7 @@ class Stack:
     async def add_shard(self, number: int) -> str:
         """Start one more shard and wait until it is ready; its name."""
         grown = dataclasses.replace(self.run, shards=number)
-        role = shard_role(grown, number=number, ports=self.ports)
+        role = shard_role(grown, number=number, run="e2e", ports=self.ports)
         self.supervisor.roles[role.name] = role
         await self.supervisor.start(role.name)
         await self.supervisor.wait_ready(timeout_s=READY_S, names=(role.name,))
