@@ -16,6 +16,7 @@ from stretto.kube.client import KubeClient
 from stretto.kube.errors import KubeError
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
+from stretto.kube.usage import DENIED, right_to
 from stretto.model.errors import OperatorError
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class ObjectWatch:
         self._cluster = cluster
         self._changed = changed
         self._synced: Callable[[], None] | None = synced
+        self._denied = False
+        """The log has been told that the role lacks the right to look."""
         self._reflector: Reflector[Any] = Reflector(client, kind.path, kind=kind.decode)
 
     @property
@@ -98,13 +101,19 @@ class ObjectWatch:
         """Whether the API is served; None: the server has not said."""
         try:
             answer = await self._client.get(self.kind.root)
-            found = msgspec.json.decode(answer.body, type=_Resources) if answer.ok else None
+            if answer.ok:
+                found = msgspec.json.decode(answer.body, type=_Resources)
+                return any(r.name == self.kind.resource for r in found.resources)
+            if answer.status == DENIED:  # nothing is said of what there is: the list says it
+                answer = await self._client.list_page(self.kind.path, {}, limit=1)
         except (KubeError, msgspec.DecodeError) as error:
             logger.warning("looking for %s: %s", self.kind.path, error)
             return None
-        if found is None:
-            return False if answer.status in (403, 404) else None
-        return any(r.name == self.kind.resource for r in found.resources)
+        if answer.status == DENIED and not self._denied:
+            self._denied = True
+            why = f"list {self.kind.path}: {answer.status} {answer.text}"
+            logger.warning("%s; %s, and nothing opens before", why, right_to(self.kind.path))
+        return True if answer.ok else False if answer.status == 404 else None
 
     def _first_done(self) -> None:
         if self._synced is not None:

@@ -85,7 +85,7 @@ class BinderProcess:
         self._ledger = ledger
         self._leadership = Leadership(client, settings)
         lease = LeaseMetrics(settings.lease_name, self._leadership.left_s)
-        self._metrics = BinderMetrics(api=client.usage.snapshot, lease=lease)
+        self._metrics = BinderMetrics(api=client.usage, lease=lease)
         self._stories = StoryLog(clock=time.monotonic)
         self._rpc = RpcServer(settings.listen, security=Security.of(settings))
         self._configuration = configuration

@@ -20,6 +20,7 @@ from stretto.kube.errors import KubeError
 from stretto.kube.readers import KubeObject
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
+from stretto.kube.usage import DENIED, right_to
 from stretto.model.jobs import (
     ADMISSION,
     ADMISSION_LABEL,
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 CLASSES_PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
 ASK_AGAIN_S = 1.0
 LOOK_AGAIN_S = 30.0
-ABSENT = (403, 404)
+ABSENT = (DENIED, 404)
 
 
 class PriorityClass(msgspec.Struct, frozen=True, rename="camel"):
@@ -152,7 +153,8 @@ class JobWatch:
                 if answer.ok:
                     self._warned.pop(path, None)
                     return True
-                self._warn(path, f"{answer.status} {answer.text}")
+                denied = f"; {right_to(path)}" if answer.status == DENIED else ""
+                self._warn(path, f"{answer.status} {answer.text}{denied}")
                 if answer.status in ABSENT:
                     return False
             except KubeError as error:
@@ -163,4 +165,4 @@ class JobWatch:
         """Say what keeps a list away, once until it is something else."""
         if self._warned.get(path) != why:
             self._warned[path] = why
-            log.warning("list %s: %s; asked again from time to time", path, why)
+            log.warning("list %s: %s", path, why)

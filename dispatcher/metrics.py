@@ -274,7 +274,7 @@ class DispatcherCollector(Collector):
         )
 
     def _api(self) -> Iterator[Metric]:
-        yield from ApiUsage(self._client.usage.snapshot).collect()
+        yield from ApiUsage(self._client.usage).collect()
         dropped = sum(writer.dropped for writer in self.events)
         yield CounterMetricFamily(
             "stretto_events_dropped", "Events that were not written.", value=dropped

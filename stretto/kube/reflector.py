@@ -52,6 +52,7 @@ from stretto.kube.readers import (
 )
 from stretto.kube.reflections import Event
 from stretto.kube.sightings import Name, Seen, Sightings
+from stretto.kube.usage import DENIED, right_to
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,8 @@ class Reflector(Generic[K]):
                 continue
             if not answer.ok:
                 token = "" if answer.status == 410 else token
-                await self._wait(f"list {self._path}: {answer.status} {answer.text}", 0.0)
+                text = f"list {self._path}: {answer.status} {answer.text}"
+                await self._wait(self._problem_of(KubeRefused(text, status=answer.status)), 0.0)
                 continue
             page = reader.page(answer.body)
             for item in page.items:
@@ -161,7 +163,7 @@ class Reflector(Generic[K]):
                 await self._wait("the list expired while it was read", 0.0)
                 continue
             except KubeError as error:
-                await self._wait(str(error), _asked_wait(error))
+                await self._wait(self._problem_of(error), _asked_wait(error))
                 continue
             async for batch in self._watch_until_gone():
                 yield batch
@@ -214,7 +216,7 @@ class Reflector(Generic[K]):
             except KubeUnreachable as error:
                 await self._wait(str(error), 0.0)
             except KubeRefused as error:
-                await self._wait(str(error), _asked_wait(error))
+                await self._wait(self._problem_of(error), _asked_wait(error))
                 if error.status != 429:
                     return
             else:
@@ -289,6 +291,10 @@ class Reflector(Generic[K]):
         if self.problem:
             log.info("%s: heard again", self._path)
             self.problem = ""
+
+    def _problem_of(self, error: KubeError) -> str:
+        denied = isinstance(error, KubeRefused) and error.status == DENIED
+        return f"{error}; {right_to(self._path)}" if denied else str(error)
 
     async def _wait(self, problem: str, at_least_s: float) -> None:
         if problem != self.problem:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+DENIED = 403
+READS = ("list", "watch")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -24,11 +26,23 @@ class Usage:
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str, int], int] = {}
+        self._denied: dict[tuple[str, str], None] = {}
 
     def add(self, verb: str, resource: str, code: int) -> None:
         """Count one request."""
         key = (verb, resource, code)
         self._calls[key] = self._calls.get(key, 0) + 1
+        if verb not in READS:  # a refused write may say something of the object
+            return
+        if code == DENIED:
+            self._denied[verb, resource] = None
+        elif code and self._denied:
+            self._denied.pop((verb, resource), None)
+
+    def denied(self) -> list[tuple[str, str]]:
+        """(verb, resource) of lists and watches that the role has no right to, by the last answer
+        to each."""
+        return list(self._denied)
 
     def snapshot(self) -> dict[Call, int]:
         """The counts so far."""
@@ -64,3 +78,11 @@ def verb_of(method: str, *, one_object: bool, watch: bool) -> str:
     if watch:
         return "watch"
     return "get" if one_object else "list"
+
+
+def right_to(path: str) -> str:
+    """What to do about a list or a watch that was answered 403."""
+    return (
+        f"give the role of this process list and watch of {resource_of(path)[0]} "
+        "(deploy/base/rbac-*.yaml); it is tried again"
+    )

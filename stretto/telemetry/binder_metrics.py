@@ -17,7 +17,7 @@ from stretto.telemetry.metrics import (
 class BinderMetrics:
     """One registry a process; ``api`` gives the client's counts of requests."""
 
-    def __init__(self, *, api: Usage = dict, lease: LeaseMetrics | None = None) -> None:
+    def __init__(self, *, api: Usage | None = None, lease: LeaseMetrics | None = None) -> None:
         self.registry = registry = new_registry()
         self.cache_size = Gauge(
             "scheduler_cache_size",
@@ -60,7 +60,8 @@ class BinderMetrics:
         self._declare_binds()
         self._declare_preemption()
         self._declare_state()
-        registry.register(ApiUsage(api))
+        if api is not None:
+            registry.register(ApiUsage(api))
         if lease is not None:
             registry.register(lease)
 

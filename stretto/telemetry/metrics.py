@@ -9,8 +9,8 @@ read when it is scraped, by a collector, and not kept up to date by the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,8 +22,16 @@ PREFIXES = ("scheduler_", "leader_election_", "stretto_", "process_", "python_gc
 LeaseLeft = Callable[[], float]
 """Gives the seconds for which the process may act as the leader without renewing its Lease; 0 if it
 is not the leader."""
-Usage = Callable[[], Mapping[Any, int]]
-"""Gives requests so far by (verb, resource, status code); code 0: no whole answer came."""
+
+
+class Usage(Protocol):
+    """What the client knows of its requests."""
+
+    def snapshot(self) -> Mapping[Any, int]:
+        """(verb, resource, code) → how many."""
+
+    def denied(self) -> Sequence[tuple[str, str]]:
+        """(verb, resource) of what is not allowed, by the last answer."""
 
 
 def new_registry() -> CollectorRegistry:
@@ -41,23 +49,31 @@ class ApiUsage(Collector):
         self._usage = usage
 
     def describe(self) -> Iterator[Metric]:
-        """The family without values, so that registering asks nobody."""
-        yield self._family()
+        """The families without values, so that registering asks nobody."""
+        yield from self._families()
 
     @staticmethod
-    def _family() -> CounterMetricFamily:
+    def _families() -> tuple[CounterMetricFamily, GaugeMetricFamily]:
         return CounterMetricFamily(
             "stretto_api_requests",
             "Requests to the API server, by verb, resource and code (0: no whole answer came).",
             labels=["verb", "resource", "code"],
+        ), GaugeMetricFamily(
+            "stretto_api_denied",
+            "One for each list and watch that the API server last answered 403: the role of this "
+            "process lacks the right.",
+            labels=["verb", "resource"],
         )
 
     def collect(self) -> Iterator[Metric]:
         """The counts as they are now."""
-        family = self._family()
-        for (verb, resource, code), count in self._usage().items():
-            family.add_metric([verb, resource, str(code)], count)
-        yield family
+        requests, denied = self._families()
+        for (verb, resource, code), count in self._usage.snapshot().items():
+            requests.add_metric([verb, resource, str(code)], count)
+        for verb, resource in self._usage.denied():
+            denied.add_metric([verb, resource], 1)
+        yield requests
+        yield denied
 
 
 class LeaseMetrics(Collector):

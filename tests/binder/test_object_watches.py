@@ -22,6 +22,7 @@ UNCLEAR = (
 )
 SERVED = answer(200, {"resources": [{"name": "queues"}]})
 ABSENT = (answer(404, status_body(404)), answer(200, {"resources": [{"name": "others"}]}))
+DENIED = answer(403, status_body(403, "no list for you"))
 EMPTY = answer(200, {"metadata": {"resourceVersion": "1"}, "items": []})
 
 
@@ -57,3 +58,29 @@ async def test_an_error_at_start_does_not_switch_quota_off() -> None:
 async def test_what_is_not_served_is_synced_at_once(absent: Handler) -> None:
     requests, on = await asked_at_start(UNCLEAR[0], absent, EMPTY)
     assert (requests, on) == (2, False)
+
+
+async def test_where_discovery_is_denied_the_list_says_what_is_served() -> None:
+    assert await asked_at_start(DENIED, EMPTY) == (3, True)
+    assert await asked_at_start(DENIED, ABSENT[0]) == (2, False)
+
+
+async def test_a_right_that_lacks_is_one_line_and_nothing_opens_without_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    requests, on = await asked_at_start(*[DENIED] * 6, DENIED, EMPTY)
+    assert (requests, on) == (9, True)
+    lines = [line for line in caplog.messages if "403" in line]
+    assert lines == [
+        f"list {KIND.path}: 403 no list for you; give the role of this process list and watch of "
+        "queues (deploy/base/rbac-*.yaml); it is tried again, and nothing opens before"
+    ]
+
+
+async def test_a_list_that_is_denied_though_it_is_served_is_one_line_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    requests, on = await asked_at_start(SERVED, DENIED, DENIED, EMPTY)
+    assert (requests, on) == (4, True)
+    (line,) = [line for line in caplog.messages if "403" in line]
+    assert "give the role of this process list and watch of queues" in line

@@ -81,7 +81,7 @@ class Wall(datetime):
 
 @functools.cache
 def _shared_metrics() -> BinderMetrics:
-    return BinderMetrics(api=dict)
+    return BinderMetrics()
 
 
 def _metrics(**_: Any) -> BinderMetrics:

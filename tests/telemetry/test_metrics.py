@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from dispatcher.machine import Machine
 from dispatcher.metrics import DispatcherCollector
+from stretto.kube.usage import Usage
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.metrics import PREFIXES, LeaseMetrics
 from stretto.telemetry.shard_metrics import ShardMetrics
@@ -56,7 +57,7 @@ def declared(metrics: type) -> Iterator[tuple[str, str, str, set[str]]]:
 
 def dispatchers() -> Iterator[tuple[str, str, str, set[str]]]:
     """The same of the dispatcher, which makes its families when it is scraped."""
-    client = SimpleNamespace(usage=SimpleNamespace(snapshot=dict))
+    client = SimpleNamespace(usage=SimpleNamespace(snapshot=dict, denied=list))
     lease = LeaseMetrics("stretto-dispatcher", lambda: 0.0)
     for family in DispatcherCollector(Machine(), client=client, lease=lease).collect():
         names = set(getattr(family, "_labelnames", ()))
@@ -120,13 +121,28 @@ def test_every_metric_is_used_by_its_process(metrics: type) -> None:
 
 
 def test_api_requests_are_read_when_scraped() -> None:
-    usage = {("POST", "pods/binding", 201): 7}
-    metrics = BinderMetrics(api=lambda: usage)
-    usage["POST", "pods/binding", 0] = 1
+    usage = Usage()
+    metrics = BinderMetrics(api=usage)
+    for code in (201, 201, 0):
+        usage.add("create", "pods/binding", code)
     text = generate_latest(metrics.registry).decode()
-    line = 'stretto_api_requests_total{code="201",resource="pods/binding",verb="POST"} 7.0'
+    line = 'stretto_api_requests_total{code="201",resource="pods/binding",verb="create"} 2.0'
     assert line in text
     assert 'code="0"' in text
+
+
+def test_what_the_role_may_not_read_is_told_until_it_may() -> None:
+    usage = Usage()
+    metrics = BinderMetrics(api=usage)
+    usage.add("list", "queues", 403)
+    usage.add("create", "pods/binding", 403)  # a namespace that is closing says so too
+    usage.add("list", "queues", 0)
+    line = 'stretto_api_denied{resource="queues",verb="list"} 1.0'
+    text = generate_latest(metrics.registry).decode()
+    assert line in text
+    assert text.count("stretto_api_denied{") == 1
+    usage.add("list", "queues", 200)
+    assert "stretto_api_denied{" not in generate_latest(metrics.registry).decode()
 
 
 def test_who_leads_is_told_and_for_how_long() -> None:
