@@ -85,7 +85,7 @@ class DispatcherSettings(LeaderSettings):
     )
     stories: int = dataclasses.field(
         default=20_000,
-        metadata={"help": "units whose story is kept for /debug/story; 0 keeps none"},
+        metadata={"help": "lines kept for /debug/story, of all units; 0 keeps none"},
     )
 
     def __post_init__(self) -> None:

@@ -98,7 +98,7 @@ class ShardSettings(RoleSettings):
     )
     stories: int = dataclasses.field(
         default=20_000,
-        metadata={"help": "lines kept for /debug/story; 0 keeps none"},
+        metadata={"help": "lines kept for /debug/story, of all units; 0 keeps none"},
     )
 
     def __post_init__(self) -> None:

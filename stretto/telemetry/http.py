@@ -51,6 +51,14 @@ class Answer(NamedTuple):
     body: bytes
 
 
+def _no_story(unit: str, stories: StoryLog) -> str:
+    return (
+        f"nothing is remembered of unit {unit[:80]!r}: the last {stories.capacity} lines of all "
+        "units are kept (--stories); ask for the uid of a pod that was sent to a shard, of a gang "
+        "that of its first pod, in the dispatcher, the binder, or the shard that had it\n"
+    )
+
+
 NOT_FOUND = Answer(404, TEXT, b"not found\n")
 OK = Answer(200, TEXT, b"ok\n")
 WHICH = Answer(400, TEXT, b"say which: ?unit=UID, the uid of a pod or of a gang's first pod\n")
@@ -258,6 +266,8 @@ class TelemetryServer:
         found: object = None
         if path == "/debug/story" and self._stories is not None:
             found = [line._asdict() for line in self._stories.story(unit)]
+            if not found:
+                return Answer(404, TEXT, _no_story(unit, self._stories).encode())
         elif path == "/debug/diagnosis" and self._diagnosis is not None:
             found = self._diagnosis(unit)
         if found is None:

@@ -47,6 +47,11 @@ class StoryLog:
         self._clock = clock
         self._lines: deque[_Noted] = deque(maxlen=capacity)
 
+    @property
+    def capacity(self) -> int:
+        """Lines kept, of all units."""
+        return self._lines.maxlen or 0
+
     def note(
         self,
         unit_id: str,

@@ -67,12 +67,32 @@ def test_unknown_host_is_one_line() -> None:
 
 
 def test_stories_are_told_to_this_host_only() -> None:
-    server = TelemetryServer("127.0.0.1:0", registry=BinderMetrics().registry, stories=StoryLog())
+    stories = StoryLog()
+    server = TelemetryServer("127.0.0.1:0", registry=BinderMetrics().registry, stories=stories)
     try:
         assert server.answer("/debug/story?unit=u", peer="10.0.0.7").status == 403
+        stories.note("u", "dispatched", "to shard-1")
         assert server.answer("/debug/story?unit=u", peer="::1").status == 200
         assert server.answer("/debug/story?pod=u").status == 200
         assert server.answer("/debug/story?name=u").status == 400
+    finally:
+        server.close()
+
+
+def test_a_unit_of_which_nothing_is_remembered_is_not_found_in_one_line() -> None:
+    stories = StoryLog(2)
+    server = TelemetryServer("127.0.0.1:0", registry=BinderMetrics().registry, stories=stories)
+    try:
+        for unit in ("forgotten", "a", "b"):
+            stories.note(unit, "dispatched", "to shard-1")
+        for unit in ("forgotten", "n\u00f6", "x" * 5_000):
+            answer = server.answer(f"/debug/story?unit={unit}")
+            line = answer.body.decode()
+            assert answer.status == 404
+            assert line.count("\n") == 1
+            assert len(line) < 400
+            assert repr(unit[:80]) in line
+            assert "the last 2 lines of all units are kept" in line
     finally:
         server.close()
 
