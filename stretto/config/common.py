@@ -33,15 +33,15 @@ def check_logs(*, format: str, level: str) -> None:  # noqa: A002
             raise ConfigError(f"{flag} {value!r}: take one of {', '.join(known)}")
 
 
-def check_name(value: str, *, flag: str) -> None:
-    """Refuse what cannot be an object's name.
+def check_name(value: str, *, flag: str, most: int = 253) -> None:
+    """Refuse what cannot be an object's name of at most so many characters.
 
     Raises:
         ConfigError: naming the flag.
     """
-    if not OBJECT_NAME.fullmatch(value):
+    if not OBJECT_NAME.fullmatch(value) or len(value) > most:
         raise ConfigError(
-            f"{flag} {value[:80]!r}: take lower-case letters, digits, '-' and '.', at most 253"
+            f"{flag} {value[:80]!r}: take lower-case letters, digits, '-' and '.', at most {most}"
         )
 
 

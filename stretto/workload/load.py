@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from stretto.kube.client import KubeClient
 from stretto.workload.generator import Deleter, Generator
-from stretto.workload.manifests import node_manifest, object_name
+from stretto.workload.manifests import node_manifest
 from stretto.workload.measures import Percentiles, per_second, percentiles
 from stretto.workload.nodes import create_nodes, nodes_of
 from stretto.workload.observations import Counts, Observations
@@ -94,7 +94,7 @@ class LoadRun:
         self, settings: LoadSettings, *, client: KubeClient, clock: Callable[[], float] | None
     ) -> None:
         self.settings = settings
-        self.run = object_name(settings.run)[:40] if settings.run else new_run_name()
+        self.run = settings.run or new_run_name()
         self._client = client
         self._now = clock or time.monotonic
         self._start = self._now()

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from stretto.config.common import check_name
 
+RUN_LENGTH = 40
+"""Characters of a run's name: with a pod's it must fit into a name and a label."""
+
 
 class Arrival(enum.StrEnum):
     """When pods come."""
@@ -136,6 +139,8 @@ class LoadSettings:
 
     def __post_init__(self) -> None:
         check_name(self.namespace, flag="--namespace")
+        if self.run:
+            check_name(self.run, flag="--run", most=RUN_LENGTH)
         for name in ("shapes", "replicas", "concurrency"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)}: take 1 or more")

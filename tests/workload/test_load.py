@@ -117,7 +117,7 @@ async def test_creations_that_fail_are_counted_by_reason() -> None:
     async with cluster(nodes=1) as client:
         seen = Observations()
         generator = Generator(client, seen, namespace="default", concurrency=2, clock=lambda: 0.0)
-        _, schedule = schedule_of(settings(pods=2, run="Not valid ?"), run="Not valid ?")
+        _, schedule = schedule_of(settings(pods=2), run="Not valid ?")
         pods = list(schedule)
         for pod in pods:
             pod.manifest["spec"]["containers"] = []
@@ -181,6 +181,8 @@ async def test_the_place_of_a_report_is_made_or_refused_before_the_load(tmp_path
     ("fields", "words"),
     [
         ({"shapes": 0}, "--shapes 0: take 1 or more"),
+        ({"run": "My Run!"}, "--run 'My Run!': take lower-case letters"),
+        ({"run": "r" * 39 + "-b"}, "at most 40"),
         ({"rate": 0}, "--rate 0: take more than 0"),
         ({"rate_from": -1.5}, "--rate-from -1.5: take more than 0"),
         ({"pods": 0}, "--pods 0: take 1 or more"),
