@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import NamedTuple
+
+import msgspec
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of status line and headers."""
 BODY_LIMIT = 512 * 1024 * 1024
 """Bytes; far above a list page, below what would end the process."""
+_LENGTH_DIGITS = len(str(BODY_LIMIT))
 _HEAD_END = b"\r\n\r\n"
-_LENGTH = b"\r\ncontent-length:"
+_STATUS = re.compile(rb"http/1\.1 ([1-9]\d\d)[ \r]")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n")
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n")
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close[ \t]*\r\n")
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*(\d{1,6})[ \t]*\r\n")
+_PLAIN_CHUNK_HEAD = re.compile(rb"([0-9a-f]{1,8})\r\n")
 _CHUNK_HEAD = re.compile(rb"([0-9a-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n", re.IGNORECASE)
 
 
@@ -26,7 +30,7 @@ class NotUnderstoodError(OSError):
     """The answer is not the HTTP that is spoken here."""
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True, gc=False):
     """A whole answer."""
 
     status: int
@@ -37,7 +41,7 @@ class Reply(NamedTuple):
     """The server closes the connection after it."""
 
 
-class Head(NamedTuple):
+class Head(msgspec.Struct, frozen=True, gc=False):
     """What comes before the body."""
 
     status: int
@@ -79,6 +83,10 @@ class BodyReader:
 
     def feed(self, data: bytes) -> bytes:
         """What these bytes bring of the body. Raises :class:`NotUnderstoodError`."""
+        if self._plain and not self._buffer:
+            pieces, at = _whole_chunks(data)
+            self._buffer += data[at:]
+            return b"".join((*pieces, self._chunks())) if self._buffer else b"".join(pieces)
         self._buffer += data
         while self.head is None:
             head = _take_head(self._buffer)
@@ -96,6 +104,12 @@ class BodyReader:
         self.ended = self._left == 0
         return piece
 
+    @property
+    def _plain(self) -> bool:
+        """What comes next is a chunk's head."""
+        chunked = self.head is not None and self.head.length < 0 and not self.ended
+        return chunked and not self._left and self._chunk is _Chunk.SIZE
+
     def _piece(self) -> bytes:
         piece = bytes(self._buffer[: self._left])
         del self._buffer[: self._left]
@@ -103,8 +117,7 @@ class BodyReader:
         return piece
 
     def _chunks(self) -> bytes:
-        """Every watch event is a chunk of its own, so several come in one go: the buffer is read
-        with an index and cut once."""
+        """Several chunks come in one go: the buffer is read with an index and cut once."""
         buffer, at, pieces = self._buffer, 0, []
         while not self.ended:
             if self._left:
@@ -195,6 +208,20 @@ def _take_head(buffer: bytearray) -> Head | None:
     return head
 
 
+def _whole_chunks(data: bytes) -> tuple[list[bytes], int]:
+    """The chunks that these bytes begin with, and where the first begins that has to be looked at
+    more closely. Every watch event is a chunk of its own, and nearly all come whole."""
+    pieces, at, size = [], 0, len(data)
+    while (head := _PLAIN_CHUNK_HEAD.match(data, at)) is not None:
+        begin = head.end()
+        end = begin + int(head[1], 16)
+        if end == begin or end + 2 > size or data[end : end + 2] != b"\r\n":
+            break
+        pieces.append(data[begin:end])
+        at = end + 2
+    return pieces, at
+
+
 def _chunk_head(buffer: bytearray, at: int) -> tuple[int, int] | None:
     """(size of the chunk that begins there, where its bytes begin); None: its head has not come
     whole yet."""
@@ -229,11 +256,10 @@ def _whole_answer(data: bytes) -> tuple[Reply, bytes] | None:
 def _head_of(text: bytes) -> Head:
     """A head up to the end of its last line."""
     text = text.lower()
-    digits = text[9:12]
-    known = text.startswith(b"http/1.1 ") and digits.isdigit() and digits >= b"100"
-    if not known or text[12:13] not in b" \r":
+    status_line = _STATUS.match(text)
+    if status_line is None:
         raise NotUnderstoodError(f"not HTTP/1.1: {text[:60]!r}")
-    status = int(digits)
+    status = int(status_line[1])
     # A plain search first: few answers have these headers, and a pattern costs ten times it.
     retry_after = _RETRY_AFTER.search(text) if b"\r\nretry-after" in text else None
     return Head(
@@ -245,14 +271,14 @@ def _head_of(text: bytes) -> Head:
 
 
 def _body_length(text: bytes, status: int) -> int:
-    if status in (204, 304) or status < 200:
+    if status < 200 or status == 204 or status == 304:
         return 0
     if b"\r\ntransfer-encoding:" in text and _CHUNKED.search(text):
         return -1
-    at = text.find(_LENGTH)
-    digits = text[at + len(_LENGTH) : text.find(b"\r", at + 2)].strip(b" \t")
-    if at < 0 or not digits.isdigit():
+    length = _LENGTH.match(text, max(0, text.find(b"\r\ncontent-length:")))
+    if length is None:
         raise NotUnderstoodError("the answer has no length")
-    if len(digits) > len(str(BODY_LIMIT)) or int(digits) > BODY_LIMIT:
+    digits = length[1]
+    if len(digits) > _LENGTH_DIGITS or int(digits) > BODY_LIMIT:
         raise NotUnderstoodError(f"the answer is longer than {BODY_LIMIT} bytes")
     return int(digits)
