@@ -48,21 +48,22 @@ class ServedNames:
     ) -> None:
         self._deployment = f"{settings.lease_namespace}/{settings.lease_name}"
         self._patience_s = settings.lease_duration_s + settings.lease_retry_s
-        self._keepers = {
-            name: LeaseKeeper(
-                client,
-                LeaseSettings(
-                    namespace=NAMESPACE,
-                    name=lease_of(name),
-                    identity=self._deployment,
-                    address=settings.advertise or settings.listen,
-                    duration_s=settings.lease_duration_s,
-                    renew_deadline_s=settings.lease_renew_deadline_s,
-                    retry_s=settings.lease_retry_s,
-                ),
-            )
-            for name in names
-        }
+        self._client = client
+        self._settings = settings
+        self._keepers = {name: self._keeper(name) for name in names}
+
+    def _keeper(self, name: str) -> LeaseKeeper:
+        settings = self._settings
+        lease = LeaseSettings(
+            namespace=NAMESPACE,
+            name=lease_of(name),
+            identity=self._deployment,
+            address=settings.advertise or settings.listen,
+            duration_s=settings.lease_duration_s,
+            renew_deadline_s=settings.lease_renew_deadline_s,
+            retry_s=settings.lease_retry_s,
+        )
+        return LeaseKeeper(self._client, lease)
 
     async def claimed_unless(self, stop: asyncio.Event) -> bool:
         """Wait until all names are ours; False if ``stop`` came first.
@@ -81,14 +82,14 @@ class ServedNames:
             await cancelled(claiming, stopping)
 
     async def keep(self) -> None:
-        """Renew until cancelled.
+        """Renew until cancelled; a name whose Lease somebody deleted is claimed again.
 
         Raises:
             NameServedError: a name was taken over after we could not renew for long.
         """
         async with asyncio.TaskGroup() as group:
-            for name, keeper in self._keepers.items():
-                group.create_task(self._keep(name, keeper))
+            for name in self._keepers:
+                group.create_task(self._keep(name))
 
     async def _claim_all(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -110,15 +111,20 @@ class ServedNames:
         finally:
             await cancelled(acquiring)
 
-    async def _keep(self, name: str, keeper: LeaseKeeper) -> None:
-        await keeper.run()
-        raise self._refusal(name, keeper)
+    async def _keep(self, name: str) -> None:
+        while True:
+            keeper = self._keepers[name]
+            await keeper.run()
+            if keeper.leader is not None:
+                raise self._refusal(name, keeper)
+            keeper = self._keepers[name] = self._keeper(name)
+            await self._claim(name, keeper)
 
     def _refusal(self, name: str, keeper: LeaseKeeper) -> NameServedError:
         leader = keeper.leader
-        by = f"the deployment of Lease {leader.identity}" if leader else "nobody any more"
+        assert leader is not None, "served by nobody"
         return NameServedError(
-            f"schedulerName {name[:80]} is served by {by}, not by that of {self._deployment} "
-            f"(Lease {NAMESPACE}/{lease_of(name)}); stop one of the two, or give this one another "
-            "--scheduler-name"
+            f"schedulerName {name[:80]} is served by the deployment of Lease {leader.identity}, "
+            f"not by that of {self._deployment} (Lease {NAMESPACE}/{lease_of(name)}); stop one of "
+            "the two, or give this one another --scheduler-name"
         )

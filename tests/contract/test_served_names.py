@@ -48,9 +48,12 @@ async def keeping(served: ServedNames) -> AsyncIterator[asyncio.Task[None]]:
         await cancelled(task)
 
 
+def path_of(name: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease_of(name)}"
+
+
 async def holder_of(cluster: Cluster, name: str) -> str:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease_of(name)}"
-    return str(decoded(await cluster.client.get(path))["spec"]["holderIdentity"])
+    return str(decoded(await cluster.client.get(path_of(name)))["spec"]["holderIdentity"])
 
 
 def told(group: BaseExceptionGroup[BaseException]) -> str:
@@ -104,6 +107,22 @@ async def test_a_deployment_that_has_gone_is_succeeded_and_finds_out(cluster: Cl
         async with asyncio.timeout(30):
             await first.keep()
     assert "is served by the deployment of Lease two/stretto-dispatcher" in told(caught.value)
+
+
+async def test_a_lease_that_somebody_deletes_is_made_again_and_ends_nobody(
+    cluster: Cluster,
+) -> None:
+    first = names_of(cluster, "one")
+    await claim(first)
+    async with keeping(first) as kept:
+        for _ in range(2):
+            assert (await cluster.client.delete(path_of(cluster.namespace))).ok
+            async with asyncio.timeout(30):
+                while not (await cluster.client.get(path_of(cluster.namespace))).ok:
+                    assert not kept.done()
+                    await asyncio.sleep(0.05)
+        assert not kept.done()
+    assert await holder_of(cluster, cluster.namespace) == "one/stretto-dispatcher"
 
 
 async def test_names_that_no_object_can_have_are_told_apart(cluster: Cluster) -> None:
