@@ -80,7 +80,8 @@ class Publisher:
             self._full = (sequence, [begin, *chunks, end])
         return self._full
 
-    def heartbeat(self) -> bytes:
-        """A message that says that nothing has changed."""
-        empty = Delta(epoch=self.log.epoch, sequence=self.log.sequence)
+    def heartbeat(self, sequence: int) -> bytes:
+        """A message without news for a follower who has read up to this step. (The newest step in
+        its place would tell one who is behind that he has what is yet to come.)"""
+        empty = Delta(epoch=self.log.epoch, sequence=sequence)
         return encode_follow(empty, FollowKind.HEARTBEAT, stamp_ms=int(time.time() * 1000))

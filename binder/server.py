@@ -152,7 +152,7 @@ class BinderServer:
         publisher = parts.publisher
         log, cursor = publisher.log, request.sequence
         if log.can_resume(epoch=request.epoch, sequence=cursor):
-            await send(publisher.heartbeat())
+            await send(publisher.heartbeat(cursor))
         else:
             cursor = await self._send_full(parts, send)
         beats = publisher.steps.count
@@ -168,7 +168,7 @@ class BinderServer:
             if not steps:
                 seen = await publisher.steps.after(beats, timeout_s=HEARTBEAT_S)
                 if seen == beats:
-                    await send(publisher.heartbeat())
+                    await send(publisher.heartbeat(cursor))
                 beats = seen
 
     async def _send_full(self, parts: Parts, send: FollowSend) -> int:

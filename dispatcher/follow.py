@@ -66,7 +66,11 @@ class FollowClient:
                 await stream.close()
 
     def take(self, message: FollowMessage) -> None:
-        """Note one message of the log."""
+        """Note one message of the log.
+
+        Raises:
+            WireError: a step was left out; what it said may have been what somebody waits for.
+        """
         delta, machine, now = message.delta, self._core.machine, self._core.now()
         if message.kind is FollowKind.FULL_BEGIN:
             self.version = Version(0, 0)
@@ -74,6 +78,9 @@ class FollowClient:
             self._source = EventSource()
             self._objects, self._placed = [], set()
             return
+        follows = message.kind in (FollowKind.DELTA, FollowKind.HEARTBEAT)
+        if follows and (gap := message.gap(self.version)):
+            raise WireError(gap)
         for row in delta.objects:
             if row.kind == LABEL_KEYS:
                 self._label_keys = () if row.removed else decoded(row, decode_label_keys)

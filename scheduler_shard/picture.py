@@ -71,14 +71,9 @@ class Picture:
             case FollowKind.DELTA | FollowKind.HEARTBEAT:
                 if not self.synced:
                     raise SnapshotError("a step of the log without a state to apply it to")
-                if delta.sequence == self.snapshot.version.sequence and delta.empty:
-                    self._check_epoch(delta.epoch)
+                if gap := message.gap(self.snapshot.version):
+                    raise SnapshotError(gap)
+                if message.kind is FollowKind.HEARTBEAT:
                     return Step.NOTHING
                 self.snapshot.apply(delta, settling)
                 return Step.ADVANCED
-
-    def _check_epoch(self, epoch: int) -> None:
-        if epoch != self.snapshot.version.epoch:
-            raise SnapshotError(
-                f"the log is of epoch {epoch}, the snapshot of {self.snapshot.version.epoch}"
-            )

@@ -30,6 +30,7 @@ from stretto.model.unit import (
     UnitId,
     Unplaceable,
     Verdict,
+    Version,
 )
 from stretto.placement.strict import DEFAULT_DIGEST
 from stretto.snapshot.delta import Delta
@@ -108,6 +109,18 @@ class FollowMessage(msgspec.Struct):
     not_leader: str | None = None
     stamp_ms: int = 0
     """Sender's wall clock (milliseconds since 1970), for the lag metric only."""
+
+    def gap(self, read: Version) -> str:
+        """Why a step or a heartbeat does not continue a log that was read up to ``read``; empty if
+        it does. Whoever missed a step has a wrong picture and asks for a full state."""
+        epoch, sequence = self.delta.epoch, self.delta.sequence
+        if epoch != read.epoch:
+            return f"the log is of epoch {epoch}, what was read of it of {read.epoch}"
+        expected = read.sequence + (self.kind is FollowKind.DELTA)
+        if sequence != expected:
+            what = "step" if self.kind is FollowKind.DELTA else "a heartbeat at step"
+            return f"{what} {sequence} of the log came where {expected} was due"
+        return ""
 
 
 # ------------------------------------------------------------------------------------------ Propose

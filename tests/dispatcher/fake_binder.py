@@ -49,7 +49,8 @@ class FakeBinder:
         self.followed.append(request)
         empty = Delta(epoch=BINDER, sequence=1)
         if request.epoch == BINDER:
-            await send(FollowMessage(FollowKind.HEARTBEAT, empty))
+            at = Delta(epoch=BINDER, sequence=request.sequence)
+            await send(FollowMessage(FollowKind.HEARTBEAT, at))
         else:
             await send(FollowMessage(FollowKind.FULL_BEGIN, empty))
             await send(FollowMessage(FollowKind.FULL_END, empty))

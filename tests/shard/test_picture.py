@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scheduler_shard.picture import Picture, Step
 from stretto.rpc.messages import FollowKind, FollowMessage
 from stretto.snapshot.delta import Delta, NodeChange, NodeRow
@@ -60,7 +62,26 @@ def test_an_older_step_is_lost_and_nothing_counts_until_a_full_state() -> None:
 def test_a_heartbeat_of_another_epoch_at_the_same_step_is_lost() -> None:
     picture = read_whole()
     assert picture.take(message(FollowKind.HEARTBEAT, 5, epoch=2)) is Step.LOST
-    assert picture.problem == "the log is of epoch 2, the snapshot of 1"
+    assert picture.problem == "the log is of epoch 2, what was read of it of 1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "sequence", "problem"),
+    [
+        (FollowKind.DELTA, 7, "step 7 of the log came where 6 was due"),
+        (FollowKind.DELTA, 5, "step 5 of the log came where 6 was due"),
+        (FollowKind.HEARTBEAT, 6, "a heartbeat at step 6 of the log came where 5 was due"),
+    ],
+)
+def test_who_missed_a_step_or_gets_one_twice_is_lost(
+    kind: FollowKind, sequence: int, problem: str
+) -> None:
+    picture = read_whole()
+    node = "b" if kind is FollowKind.DELTA else ""
+    assert picture.take(message(kind, sequence, node=node)) is Step.LOST
+    assert picture.problem == problem
+    assert not picture.synced, "nothing is decided on it"
+    assert picture.snapshot.version.sequence == 5
 
 
 def test_a_state_that_breaks_off_leaves_the_former_one_until_the_next_is_whole() -> None:

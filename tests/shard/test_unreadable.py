@@ -38,9 +38,11 @@ def test_a_bad_object_is_absent_and_said_once_until_it_is_mended_or_gone(kind: s
         bad = (kind, "ns/x") in picture.unreadable.known
         assert len(picture.unreadable.take()) == bad
         assert ("ns/x" in picture.snapshot.objects(kind)) is not bad
-    assert step(picture, 90, ObjectRow(kind, "ns/x", 90, BAD[1])) is Step.ADVANCED
+    after = len(BAD) + 2
+    assert step(picture, after, ObjectRow(kind, "ns/x", after, BAD[1])) is Step.ADVANCED
     assert picture.unreadable.known == {(kind, "ns/x")}
-    assert step(picture, 91, ObjectRow(kind, "ns/x", 91, removed=True)) is Step.ADVANCED
+    gone = ObjectRow(kind, "ns/x", after + 1, removed=True)
+    assert step(picture, after + 1, gone) is Step.ADVANCED
     assert not picture.unreadable.known
     picture.snapshot.validate()
 

@@ -104,11 +104,11 @@ def test_a_committed_verdict_is_counted_until_its_version_is_applied() -> None:
     shard = shard_with(node(1))
     give(shard, unit("a"))
     (proposal,) = proposals(shard)
-    shard.verdicts(verdict(proposal, sequence=5), now=0.0)
+    shard.verdicts(verdict(proposal, sequence=3), now=0.0)
     assert free_cpu(shard, 1) == 3000
-    shard.followed(step(4), now=0.0)
+    shard.followed(step(2), now=0.0)
     assert shard.picture.snapshot.tentative == 1
-    shard.followed(step(5), now=0.0)
+    shard.followed(step(3), now=0.0)
     assert shard.picture.snapshot.tentative == 0
     assert free_cpu(shard, 1) == 4000
 
