@@ -47,7 +47,7 @@ from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
 from stretto.telemetry.guard import guard_of
 from stretto.telemetry.http import TelemetryServer
-from stretto.telemetry.metrics import LeaseMetrics
+from stretto.telemetry.metrics import LeaseMetrics, WatchLosses
 from stretto.telemetry.story import StoryLog
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,8 @@ class BinderProcess:
         self._ledger = ledger
         self._leadership = Leadership(client, settings)
         lease = LeaseMetrics(settings.lease_name, self._leadership.left_s)
-        self._metrics = BinderMetrics(api=client.usage, lease=lease)
+        losses = WatchLosses(lambda: self._watches.losses)
+        self._metrics = BinderMetrics(api=client.usage, also=(lease, losses))
         self._stories = StoryLog(clock=time.monotonic)
         self._rpc = RpcServer(settings.listen, security=Security.of(settings))
         self._configuration = configuration

@@ -134,6 +134,11 @@ class Watches:
         heard = self.silence_s() < MAX_SILENCE_S and not any(r.problem for r in reflectors)
         return heard and all(watch.healthy for watch in self._objects)
 
+    @property
+    def losses(self) -> int:
+        """Times that a watch had lost something."""
+        return sum(reflector.losses for reflector in self._reflectors())
+
     def silence_s(self) -> float:
         """Seconds since the quietest watch was heard."""
         reflectors = self._reflectors()
@@ -153,6 +158,8 @@ class Watches:
             group.create_task(self._follow(self._budgets, self._budget))
             for watch in self._objects:
                 group.create_task(watch.run())
+            for reflector in (self._nodes, self._pods):  # what capacity hangs on
+                group.create_task(reflector.recheck())
 
     def _one_synced(self) -> None:
         self._unsynced -= 1

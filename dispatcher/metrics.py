@@ -21,8 +21,10 @@ from dispatcher.machine import Machine
 from dispatcher.states import State, pending
 from stretto.kube.client import KubeClient
 from stretto.kube.events import EventWriter
+from stretto.kube.reflector import Reflector
 from stretto.model.diagnosis import ALWAYS
-from stretto.telemetry.metrics import ApiUsage, LeaseMetrics
+from stretto.model.objects import Pod
+from stretto.telemetry.metrics import ApiUsage, LeaseMetrics, WatchLosses
 
 QUEUES = {
     "active": (State.ACTIVE,),
@@ -58,6 +60,7 @@ class DispatcherCollector(Collector):
         self.events: Sequence[EventWriter] = ()
         self.unread: Sequence[Sized] = ()
         """Bulky pods that were not read yet, of each watch."""
+        self.reflectors: Sequence[Reflector[Pod]] = ()
 
     def collect(self) -> Iterator[Metric]:
         """Every family, from the numbers as they are now."""
@@ -71,6 +74,7 @@ class DispatcherCollector(Collector):
         yield from self._jobs()
         yield from self._api()
         yield from self._lease.collect()
+        yield from WatchLosses(lambda: sum(each.losses for each in self.reflectors)).collect()
         statistics = self._machine.statistics
         for name, text in COUNTERS:
             yield CounterMetricFamily(

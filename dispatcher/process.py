@@ -218,6 +218,8 @@ class DispatcherProcess:
         ]
         self._collector.unread = tuple(watch.unread for watch in watches)
         watching = [work for watch in watches for work in (watch.run(), watch.read_slowly())]
+        self._collector.reflectors = tuple(watch.reflector for watch in watches)
+        watching += [watch.reflector.recheck() for watch in watches]
         jobs = JobWatch(client, core=core, schedulers=names)
         return [follow.run(), *watching, jobs.run(), core.run()]
 

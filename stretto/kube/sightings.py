@@ -41,11 +41,31 @@ class Sightings(Generic[T]):
         self._seen: dict[Name, Seen] = {}
         self._listed: set[Name] | None = None
         self._floor = 0
+        self._deleted: set[Name] = set()
+        self._noting = False
         self.dropped = 0
         """Lines that told nothing new."""
 
     def __len__(self) -> int:
         return len(self._seen)
+
+    def seen(self, name: Name) -> Seen | None:
+        """What was passed on last under a name; None: nothing is there."""
+        return self._seen.get(name)
+
+    def names(self) -> list[Name]:
+        """Of all that is there."""
+        return list(self._seen)
+
+    def note_deletions(self) -> set[Name]:
+        """A set to which the names are added that DELETED lines tell from now on, until this is
+        asked for again or :meth:`note_no_more` is called."""
+        self._deleted, self._noting = set(), True
+        return self._deleted
+
+    def note_no_more(self) -> None:
+        """Nobody looks at the names of what is deleted any more."""
+        self._deleted, self._noting = set(), False
 
     def begin_list(self) -> None:
         """A list starts from its first page; an earlier one that was not finished is void."""
@@ -92,6 +112,8 @@ class Sightings(Generic[T]):
             self.dropped += 1
             return
         del self._seen[name]
+        if self._noting:
+            self._deleted.add(name)
         # Lines come in the order of their versions: an older one of this object, told again, must
         # not bring it back to life.
         self._floor = max(self._floor, version)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.registry import Collector
 
 from stretto.model.unit import VerdictKind
 from stretto.telemetry.metrics import (
     SHORT_BUCKETS,
     ApiUsage,
-    LeaseMetrics,
     Usage,
     new_registry,
 )
 
 
 class BinderMetrics:
-    """One registry a process; ``api`` gives the client's counts of requests."""
+    """One registry a process; ``api`` gives the client's counts of requests, ``also`` what others
+    count."""
 
-    def __init__(self, *, api: Usage | None = None, lease: LeaseMetrics | None = None) -> None:
+    def __init__(self, *, api: Usage | None = None, also: Iterable[Collector] = ()) -> None:
         self.registry = registry = new_registry()
         self.cache_size = Gauge(
             "scheduler_cache_size",
@@ -62,8 +65,8 @@ class BinderMetrics:
         self._declare_state()
         if api is not None:
             registry.register(ApiUsage(api))
-        if lease is not None:
-            registry.register(lease)
+        for collector in also:
+            registry.register(collector)
 
     def _declare_binds(self) -> None:
         registry = self.registry

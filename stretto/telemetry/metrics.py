@@ -98,3 +98,18 @@ class LeaseMetrics(Collector):
             "Seconds for which the leader may act without renewing its Lease; 0: it may not.",
             value=left_s,
         )
+
+
+class WatchLosses(Collector):
+    """What watches have lost."""
+
+    def __init__(self, losses: Callable[[], int]) -> None:
+        self._losses = losses
+
+    def collect(self) -> Iterator[Metric]:
+        """The count as it is now."""
+        yield CounterMetricFamily(
+            "stretto_watch_losses",
+            "Times that a read showed what a watch should have told and had not: each is a defect.",
+            value=self._losses(),
+        )

@@ -283,6 +283,32 @@ async def test_many_pods_in_pages_then_a_burst_all_arrive_once(
     assert versions == sorted(versions)
 
 
+async def test_no_read_shows_what_a_watch_does_not_tell(cluster: Cluster, follow: Follow) -> None:
+    """Pods come, go, change and leave the selector all the while: nothing is ever called lost."""
+    follower = await follow(params={"fieldSelector": PENDING}, page=5)
+    await follower.until_synced()
+
+    async def churn(lane: int) -> None:
+        for number in range(12):
+            pod = await cluster.create_pod(f"p{lane}-{number}", schedulerName="stretto")
+            if number % 3 == 0:
+                await cluster.bind(pod)
+            elif number % 3 == 1:
+                await cluster.client.delete(path_of(pod))
+            else:
+                await cluster.patch_status(pod, "changed")
+            await asyncio.sleep(0.05)
+
+    churning = asyncio.gather(*(churn(lane) for lane in range(4)))
+    checks = 0
+    while not churning.done():
+        assert await follower._reflector._lost() == []
+        checks += 1
+    await churning
+    assert checks >= 2
+    assert await follower._reflector._lost() == []
+
+
 async def test_nodes_are_cluster_wide_and_keep_what_the_kubelet_reports(cluster: Cluster) -> None:
     name = f"node-{cluster.namespace}"
     node = {
