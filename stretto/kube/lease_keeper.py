@@ -91,10 +91,17 @@ class LeaseKeeper:
         return self._machine.left_s(self._clock())
 
     async def acquire(self) -> Tenure:
-        """Wait, as a standby if need be, until we lead."""
+        """Wait, as a standby if need be, until we lead.
+
+        A process that stands still while its acquiring write is answered may find that its tenure
+        has passed to another before it knew of it. Nothing was done in it, so it stands by again.
+        """
         while not self.valid():
             await self._advance()
-            assert not self._machine.lost, "lost before it was held"
+            if self._machine.lost:
+                log.warning("lease %s: lost to %s before it was held", self._path, self.leader)
+                self._machine = LeaseMachine(self._machine.settings)
+                self.announced.clear()
         tenure = self._machine.tenure
         assert tenure is not None, "valid without a tenure"
         log.info("lease %s: acquired, epoch %d", self._path, tenure.epoch)
