@@ -24,6 +24,7 @@ from tests.simulation.gangs import HALF_JOBS, GangRaces
 from tests.simulation.jobs import JobsRun
 from tests.simulation.preempting_gangs import PreemptingGangs
 from tests.simulation.quota import QuotaRun
+from tests.simulation.standbys import Standbys
 from tests.simulation.starving import BIG_GANG, BIG_POD, Starving
 
 PROGRESS_S = 5.0
@@ -42,6 +43,7 @@ SCENARIOS: dict[str, Callable[[int], Simulation]] = {
     "quota": QuotaRun,
     "jobs": JobsRun,
     "half-jobs": lambda seed: GangRaces(seed, HALF_JOBS),
+    "standbys": Standbys,
     "starving-pod": lambda seed: Starving(seed, BIG_POD),
     "starving-gang": lambda seed: Starving(seed, BIG_GANG),
 }

@@ -30,9 +30,10 @@ from stretto.simulator.store import Change
 from tests.simulation.history import Recorder
 from tests.simulation.kube import KubeNetwork
 from tests.simulation.ledger import Ledger, LedgerServer
-from tests.simulation.patches import HOST, simulated
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.patches import simulated
 from tests.simulation.rpc import Dialer, RpcNetwork
-from tests.simulation.world import Host, World
+from tests.simulation.world import HOST, Host, World
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = "/api/v1/nodes"
@@ -143,12 +144,13 @@ class Simulation:
     """What a run has to tell besides."""
     problem = ""
     """The violation it ended with, kept by who runs many."""
+    make_loop: Callable[[], VirtualLoop] = VirtualLoop
     ends_at_rest = True
     """Nothing is under way when it ends."""
 
     def __init__(self, seed: int, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
-        self.world = World(seed)
+        self.world = World(seed, self.make_loop())
         self.kube = KubeNetwork(self.world)
         self.rpc = RpcNetwork(self.world, redial_s=self.settings.redial_s)
         self.ledger = LedgerServer(self.world)
@@ -157,6 +159,8 @@ class Simulation:
         self.configuration = _configuration()
         self.incarnations = 0
         self.processes: dict[str, Any] = {}
+        self.stops: dict[str, asyncio.Event] = {}
+        """What SIGTERM sets, by role."""
         self.recorder: Recorder | None = None
         self._keeping = True
 
@@ -299,17 +303,17 @@ class Simulation:
         self.hosts[role] = host
         token = HOST.set(host)
         try:
-            if role == "binder":
-                ended = host.start(self._binder(host))
-            elif role == "dispatcher":
-                ended = host.start(self._dispatcher(host))
+            if role.startswith("binder"):
+                ended = host.start(self._binder(host, role))
+            elif role.startswith("dispatcher"):
+                ended = host.start(self._dispatcher(host, role))
             else:
                 ended = host.start(self._shard(host, role))
             ended.add_done_callback(lambda _: self._ended(host, role))
         finally:
             HOST.reset(token)
 
-    async def _binder(self, host: Host) -> None:
+    async def _binder(self, host: Host, role: str) -> None:
         settings = BinderSettings(
             listen="127.0.0.1:7071",
             events=False,
@@ -322,10 +326,10 @@ class Simulation:
             process = binder.process.BinderProcess(
                 settings, client=client, ledger=ledger, configuration=self.configuration
             )
-            self.processes["binder"] = process
-            await process.run(stop=asyncio.Event(), ready=None)
+            self.processes[role] = process
+            await process.run(stop=self._stop(role), ready=None)
 
-    async def _dispatcher(self, host: Host) -> None:
+    async def _dispatcher(self, host: Host, role: str) -> None:
         settings = DispatcherSettings(
             conditions_in_flight=2, stake_after_s=self.settings.stake_after_s, **self.settings.lease
         )
@@ -333,8 +337,12 @@ class Simulation:
             process = dispatcher.process.DispatcherProcess(
                 settings, client=client, configuration=self.configuration
             )
-            self.processes["dispatcher"] = process
-            await process.run(stop=asyncio.Event(), ready=None)
+            self.processes[role] = process
+            await process.run(stop=self._stop(role), ready=None)
+
+    def _stop(self, role: str) -> asyncio.Event:
+        self.stops[role] = asyncio.Event()
+        return self.stops[role]
 
     def _client(self, host: Host) -> KubeClient:
         return KubeClient(host, list_timeout_s=self.settings.list_s)  # type: ignore[arg-type]

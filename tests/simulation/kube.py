@@ -8,6 +8,7 @@ whether its sender lives or not.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -40,6 +41,8 @@ class KubeNetwork:
         """The server cannot be reached before this."""
         self.loss = 0.0
         """How often a request or its answer is lost, or the request arrives late."""
+        self.twice = 0.0
+        """How often a request arrives a second time, later."""
         self.stalled_until = 0.0
         """Watches tell nothing before this."""
         self.refused = 0.0
@@ -137,21 +140,27 @@ class Transport:
             response = self._carry_out(request)
             world.note(f"{name} -> {response.status}", response.body)
             if answer:
-                loop.call_later(world.delay(), deliver, response)
+                loop.call_later(world.delay(), deliver, response, context=world.network)
 
         def deliver(response: Response | None) -> None:
             if not answered.done():
                 answered.set_result(response)
 
+        def soon(delay_s: float, *, answer: bool) -> None:
+            work = functools.partial(reach, answer=answer)
+            loop.call_later(delay_s, work, context=world.network)
+
         if lost >= 3 * network.loss:
-            loop.call_later(world.delay(), lambda: reach(answer=True))
+            soon(world.delay(), answer=True)
+            if network.twice and world.chance(network.twice):
+                world.fault(f"{name}: arrives twice")
+                soon(world.rng.random() * LATE_S, answer=False)
         elif lost >= 2 * network.loss:
             world.fault(f"{name}: the answer is lost")
-            loop.call_later(world.delay(), lambda: reach(answer=False))
+            soon(world.delay(), answer=False)
         elif lost >= network.loss:
             world.fault(f"{name}: arrives late")
-            late = world.rng.random() * LATE_S
-            loop.call_later(late, lambda: reach(answer=True))
+            soon(world.rng.random() * LATE_S, answer=True)
         else:
             world.fault(f"{name}: lost")
         nothing = loop.call_later(timeout_s or TIMEOUT_S, deliver, None)

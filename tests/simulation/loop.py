@@ -176,5 +176,41 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     pass  # its host ended itself on the spot
 
 
+class FreezingLoop(VirtualLoop):
+    """The same, for runs in which hosts stand still (SIGSTOP, a virtual machine that is moved).
+
+    What is due on one that does waits, in order, until it goes on; time passes meanwhile.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen: Callable[[Context], list[Due] | None] = lambda _: None
+        """Where to put what is due in a context, if its host stands still."""
+
+    def thaw(self, parked: list[Due]) -> None:
+        """A host goes on."""
+        self._ready.extend(parked)  # type: ignore[attr-defined]
+        parked.clear()
+
+    def _run_once(self) -> None:
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        while not self._stopping:  # type: ignore[attr-defined]
+            while not ready:
+                due = heappop(timers)
+                if due[2] is not None:
+                    self.now = max(self.now, due[0])
+                    ready.append(due)
+            due = ready.popleft()
+            if due[2] is None:
+                continue
+            if (parked := self.frozen(due[4])) is not None:
+                parked.append(due)
+                continue
+            try:  # noqa: SIM105
+                due[4].run(due[2], *due[3])
+            except Died:
+                pass  # its host ended itself on the spot
+
+
 def _make_task(loop: Any, work: Any, **options: Any) -> NumberedTask:
     return NumberedTask(work, loop=loop, **options)

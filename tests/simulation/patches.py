@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import functools
 import gc
 import os
@@ -43,10 +42,8 @@ from stretto.telemetry.binder_metrics import BinderMetrics
 from tests.simulation.history import Acts, Recorder
 from tests.simulation.kube import KubeNetwork, Transport
 from tests.simulation.rpc import Dialer, RpcNetwork, RpcServer
-from tests.simulation.world import Host, World
+from tests.simulation.world import HOST, Host, World
 
-HOST: contextvars.ContextVar[Host] = contextvars.ContextVar("host")
-"""Whose code runs; tasks inherit it."""
 NOTHING = object()
 REAL_RANDOM = random.Random
 EPOCH_S = 1.7e9

@@ -28,7 +28,7 @@ class Pipe:
         """Send; it arrives after what was sent before."""
         loop = self._world.loop
         self._last = max(self._last + NEXT_S, loop.time() + self._world.delay(most=0.005))
-        loop.call_at(self._last, self._arrive, data)
+        loop.call_at(self._last, self._arrive, data, context=self._world.network)
 
     def _arrive(self, data: bytes | None) -> None:
         if not self.broken:

@@ -20,6 +20,7 @@ from tests.simulation.gangs import FOUR_GANGS, HALF_JOBS, GangRaces
 from tests.simulation.jobs import COUNT, JobsRun
 from tests.simulation.preempting_gangs import PreemptingGangs
 from tests.simulation.quota import LIMIT, QuotaRun
+from tests.simulation.standbys import Standbys
 
 SEEDS = 24
 pytestmark = pytest.mark.timeout(180)
@@ -195,6 +196,16 @@ def test_no_host_ever_holds_two_pods_that_keep_apart_whatever_fails(seed: int) -
     run.run()
     names = {pod["metadata"]["name"] for pod in run._pods()}
     assert len(names) == run.settings.singles + 1, "a set has a pod for each host"
+
+
+@pytest.mark.parametrize("seed", [0, 6, 10, 12, *range(100, 108)])
+def test_leaders_that_stand_still_and_go_on_do_no_harm_and_their_fellows_take_over(
+    seed: int,
+) -> None:
+    run = Standbys(seed)
+    run.record()
+    run.run()
+    assert run.frozen + run.stopped + run.deleted
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -7,6 +7,7 @@ chance, a run is the same run each time.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import random
 from collections.abc import Coroutine
@@ -15,9 +16,12 @@ from typing import Any, NoReturn
 import msgspec
 
 from stretto.model.errors import OperatorError
-from tests.simulation.loop import Died, VirtualLoop
+from tests.simulation.loop import Died, Due, FreezingLoop, VirtualLoop
 
-__all__ = ["Died", "Host", "World"]
+__all__ = ["HOST", "Died", "Host", "World"]
+
+HOST: contextvars.ContextVar[Host] = contextvars.ContextVar("host")
+"""Whose code runs; tasks inherit it."""
 
 
 RESENT_S = 0.2
@@ -27,10 +31,12 @@ RESENT_S = 0.2
 class World:
     """What all parts of a run share."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, loop: VirtualLoop | None = None) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
-        self.loop = VirtualLoop()
+        self.loop = loop or VirtualLoop()
+        self.network = contextvars.Context()
+        """Of what happens between hosts: it arrives, though its sender may stand still."""
         self.faults = 0
         self.lost = 0.0
         """How much of what is sent has to be sent again."""
@@ -84,6 +90,8 @@ class Host:
         self.world = world
         self.name = name
         self.dead = False
+        self.parked: list[Due] | None = None
+        """What is due while it stands still; None if it does not."""
         self.tasks: list[asyncio.Task[Any]] = []
         self.failure: BaseException | None = None
         """What its role ended with, if not by our hand."""
@@ -95,7 +103,9 @@ class Host:
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         """Run something on it."""
-        task = self.world.loop.create_task(self._run(work))
+        context = contextvars.copy_context()
+        context.run(HOST.set, self)  # who dials a server starts a task of the server's
+        task = self.world.loop.create_task(self._run(work), context=context)
         self.tasks.append(task)
         return task
 
@@ -107,7 +117,7 @@ class Host:
         except OperatorError as error:
             self.world.note(f"{self.name} ends: {error}")
         except BaseException as error:
-            expected = (Died, asyncio.CancelledError)
+            expected = (Died, asyncio.CancelledError, OperatorError)
             inside = isinstance(error, BaseExceptionGroup) and error.split(expected)[1] is None
             if not (self.dead or inside):
                 self.failure = error
@@ -117,6 +127,18 @@ class Host:
         self.dead = True
         for task in self.tasks:
             task.cancel()
+        self.thaw()
+
+    def freeze(self) -> None:
+        """SIGSTOP, in a run whose loop is a :class:`FreezingLoop`."""
+        self.parked = []
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        parked, self.parked = self.parked, None
+        if parked:
+            assert isinstance(self.world.loop, FreezingLoop)
+            self.world.loop.thaw(parked)
 
     def exit(self, _code: int) -> NoReturn:
         """The role ends itself on the spot (os._exit)."""
