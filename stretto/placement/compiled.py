@@ -14,25 +14,22 @@ import msgspec
 import numpy as np
 
 from stretto.model.shape import Shape
-from stretto.placement.cross import CrossPart
+from stretto.placement.cross import PLAIN, CrossPart
 from stretto.placement.framework import (
     Bools,
     Code,
-    CrossScorer,
     Filter,
     Int64s,
     Numbers,
-    Scorer,
     Status,
     View,
     mask_out,
     normalised,
 )
 from stretto.placement.nominated import claims_on, leave_claimed, rejecting, that_look
+from stretto.placement.parts import Parts
 from stretto.placement.plugins.node_affinity import NodeAffinity, NodeAffinityFilter
-from stretto.placement.profiles import Profile
-from stretto.placement.static_part import Narrowed, StaticPart
-from stretto.snapshot.columns import Snapshot
+from stretto.placement.static_part import Narrowed
 
 _FEW = 8
 """Up to this many changed rows are refreshed one by one: a vector pass costs about as much as
@@ -63,43 +60,40 @@ class CompiledShape:
     """The pod's claims are parameters; see :mod:`stretto.placement.parameters`."""
     _only: NodeAffinityFilter | None = None
     """Where the pod's one node is a parameter: the filter that lets only that pass."""
-    _affinity_at: int = 0
-    """Where it stands among the filters."""
 
-    def __init__(
-        self, shape: Shape, *, profile: Profile, snapshot: Snapshot, static: StaticPart
-    ) -> None:
+    def __init__(self, shape: Shape, parts: Parts) -> None:
         self.shape = shape
         """The pod's; :meth:`bind` exchanges it for one that differs in parameters only."""
         self.base = shape
         """What filters and scorers were made from."""
-        self.profile = profile
-        self.static = static
-        self.named = static.named
+        self.profile = parts.profile
+        self.static = parts.static
+        self.named = parts.static.named
         """PreFilter's node set with the plugins that narrowed it; None: all nodes."""
-        self.snapshot = snapshot
-        self.filters: list[Filter] = []
+        self.snapshot = parts.snapshot
+        self.filters = parts.filters
         """All filters in the profile's order."""
-        self.dynamic: list[Filter] = []
+        self.dynamic = parts.dynamic
         """Those of them that depend on pods."""
-        self.scorers: list[tuple[Scorer, int]] = []
+        self.scorers = parts.scorers
         """Scorers that depend on the row alone, with weights."""
-        self.images: tuple[Scorer, int] | None = None
-        self.cross = CrossPart(self)
-        """Filters and scorers that look at other rows; empty for plain shapes."""
-        kinds = self._compile_filters() | self._compile_scorers()
-        self.looks_around = bool(self.cross.filters or self.cross.scorers)
+        self.images = parts.images
+        self.looks_around = parts.looks_around
         """Some filter or scorer does look at other rows."""
-        self._rest_on(kinds)
-        self.prefilters = [p for p in profile.prefilters if p.has_prefilter(shape)]
+        self.cross = CrossPart(parts.around, parts.cross_scorers) if self.looks_around else PLAIN
+        """Filters and scorers that look at other rows; empty for plain shapes."""
+        self.prefilters = parts.prefilters
         """Plugins whose PreFilter may reject the shape."""
+        self.outdated = parts.made_from.outdated
+        """Whether what its plugins were made from has changed since."""
+        self._affinity_at = parts.affinity_at
         self._versioned = [f for f in self.dynamic if type(f).version is not Filter.version]
         self._versions: list[object] = []
         self._followed = [(f.follows, -1) for f in self.dynamic if f.follows is not None]
         """What filters follow, and how far it has been read."""
         self.spans = any(each.spans for each in self.dynamic)
         """Pods of the shape are placed one at a time."""
-        self.total: Int64s = np.zeros(0, dtype=np.int64)
+        self.total: Int64s = _NO_TOTALS
         self._uses = 0
         self._fixed: Int64s | int = 0
         self._maxima: list[int] = []
@@ -119,41 +113,6 @@ class CompiledShape:
     def lasting(self) -> bool:
         """Its totals are kept from use to use; those of the first use are not."""
         return self._uses > 1
-
-    def _compile_filters(self) -> frozenset[str]:
-        """Make the filters; the kinds of objects whose change may make them others."""
-        kinds: frozenset[str] = frozenset()
-        for plugin in self.profile.filters:
-            if plugin.static:
-                found = self.static.filters.get(plugin.name)
-            else:
-                found = plugin.filter(self.shape, self.snapshot)
-                if found is not None:
-                    (self.cross.filters if found.cross else self.dynamic).append(found)
-            if isinstance(plugin, NodeAffinity):
-                self._affinity_at = len(self.filters)
-            if found is not None:
-                self.filters.append(found)
-            kinds |= plugin.silent_kinds if found is None else plugin.kinds
-        return kinds
-
-    def _compile_scorers(self) -> frozenset[str]:
-        """Make the scorers; the kinds of objects whose change may make them others."""
-        kinds: frozenset[str] = frozenset()
-        for plugin, weight in self.profile.scorers:
-            if plugin.static and plugin.name != "ImageLocality":
-                continue
-            scorer = plugin.scorer(self.shape, self.snapshot)
-            kinds |= plugin.silent_kinds if scorer is None else plugin.kinds
-            if scorer is None:
-                continue
-            if isinstance(scorer, CrossScorer):
-                self.cross.scorers.append((scorer, weight))
-            elif plugin.static:
-                self.images = (scorer, weight)
-            else:
-                self.scorers.append((scorer, weight))
-        return kinds
 
     def bind(self, shape: Shape, *, narrowed: bool, lent: bool) -> None:
         """Be about a pod's shape, which differs from the last in parameters only."""
@@ -184,42 +143,6 @@ class CompiledShape:
     def named_plugins(self) -> tuple[str, ...]:
         """Plugins that narrowed PreFilter's node set."""
         return self.named.plugins if self.named is not None else ()
-
-    def _rest_on(self, kinds: frozenset[str]) -> None:
-        """Note what filters and scorers were made from, beside the shape."""
-        snapshot = self.snapshot
-        self._kinds = tuple(sorted(kinds))
-        self._kind_versions = tuple(map(snapshot.kind_version, self._kinds))
-        self._basis = self.profile.basis(self.base, snapshot)
-        self._basis_kinds = self.profile.basis_kinds
-        self._basis_read = self._read_by_basis()
-        self._stamp_of_basis = self._now()
-
-    def _now(self) -> tuple[int, int, int]:
-        """Grows whenever anything that plugins were made from may have changed."""
-        snapshot = self.snapshot
-        return snapshot.object_version, snapshot.kins.terms_version, len(snapshot.carried_keys)
-
-    def outdated(self) -> bool:
-        """Whether what its plugins were made from has changed since."""
-        snapshot, stamp = self.snapshot, self._now()
-        if stamp == self._stamp_of_basis:
-            return False
-        if self._kind_versions != tuple(map(snapshot.kind_version, self._kinds)):
-            return True
-        read = self._read_by_basis()
-        if read != self._basis_read:
-            if self._basis != self.profile.basis(self.base, snapshot):
-                return True
-            self._basis_read = read
-        self._stamp_of_basis = stamp
-        return False
-
-    def _read_by_basis(self) -> tuple[int, ...]:
-        """Versions of what the plugins' basis depends on."""
-        snapshot = self.snapshot
-        kinds = map(snapshot.kind_version, self._basis_kinds)
-        return snapshot.kins.terms_version, len(snapshot.carried_keys), *kinds
 
     def fails(self) -> bool:
         """Whether a plugin fails on a row that passes the filters before it: upstream ends the
@@ -269,7 +192,7 @@ class CompiledShape:
     def refresh(self, counters: Counters) -> None:
         """Bring ``total`` up to date with the snapshot."""
         if self.looks_around:
-            self.cross.refresh(counters)
+            self.cross.refresh(self, counters)
             self.total = self.cross.total
             return
         self.static.refresh()
@@ -448,4 +371,5 @@ class CompiledShape:
         return True
 
 
+_NO_TOTALS: Int64s = np.zeros(0, dtype=np.int64)
 _ZERO: Int64s = np.zeros(1, dtype=np.int64)

@@ -9,6 +9,7 @@ One-by-one placement does just the same, so a batch lands exactly as it would.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 class CrossPart:
     """The filters and scorers of a shape that look at other rows, and the totals with them."""
 
-    def __init__(self, compiled: CompiledShape) -> None:
-        self._compiled = compiled
-        self.filters: list[Filter] = []
-        self.scorers: list[tuple[CrossScorer, int]] = []
+    def __init__(
+        self, filters: Sequence[Filter], scorers: Sequence[tuple[CrossScorer, int]]
+    ) -> None:
+        self.filters = filters
+        self.scorers = scorers
         self._stamp = -1
         self._static_version = -1
         self._image_version = -1
@@ -46,9 +48,8 @@ class CrossPart:
         parts += sum(scorer.nbytes for scorer, _ in self.scorers)
         return self._mask.nbytes + self._scores.nbytes + self.total.nbytes + fixed + parts
 
-    def refresh(self, counters: Counters) -> None:
-        """Bring ``total`` up to date with the snapshot."""
-        compiled = self._compiled
+    def refresh(self, compiled: CompiledShape, counters: Counters) -> None:
+        """Bring ``total`` up to date with the snapshot, for the shape whose part this is."""
         snapshot = compiled.snapshot
         compiled.static.refresh()
         stale = compiled.versions_changed()
@@ -65,16 +66,15 @@ class CrossPart:
             self._scores = compiled.row_scores(view).astype(np.int64)
         elif changed:
             counters.rows_refreshed += len(changed)
-            self._update(changed)
+            self._update(compiled, changed)
         self._static_version, self._image_version = versions
         if changed is None or changed or snapshot.changes.stamp != self._stamp:
-            self._combine()
+            self._combine(compiled)
         else:
             counters.hits += 1
         self._stamp = snapshot.changes.stamp
 
-    def _update(self, changed: list[int]) -> None:
-        compiled = self._compiled
+    def _update(self, compiled: CompiledShape, changed: list[int]) -> None:
         if len(changed) == 1:
             row = changed[0]
             self._mask[row] = compiled.row_passes(row)
@@ -85,8 +85,7 @@ class CrossPart:
         self._mask[rows] = compiled.passes(view, compiled.static.mask[rows])
         self._scores[rows] = compiled.row_scores(view).astype(np.int64)
 
-    def _combine(self) -> None:
-        compiled = self._compiled
+    def _combine(self, compiled: CompiledShape) -> None:
         view = View(compiled.snapshot)
         mask = self._mask
         for each in self.filters:
@@ -112,3 +111,5 @@ class CrossPart:
 
 _NO_ROWS: Bools = np.zeros(0, dtype=np.bool_)
 _NO_SCORES: Int64s = np.zeros(0, dtype=np.int64)
+PLAIN = CrossPart((), ())
+"""That of a shape that looks at its rows alone."""

@@ -146,6 +146,10 @@ class Filter:
     def bind(self, shape: Shape) -> None:
         """Be about the claims of another pod, alike but for their names."""
 
+    def resized(self, shape: Shape) -> Filter:
+        """The filter of a shape that differs in its amounts only; itself if it reads none."""
+        return self
+
     follows: ChangeLog[int] | None = None
     """Rows of which the answer may be another, though no pod has come or gone there."""
 
@@ -179,6 +183,10 @@ class Scorer:
 
     def bind(self, shape: Shape) -> None:
         """Be about the claims of another pod, alike but for their names."""
+
+    def resized(self, shape: Shape) -> Scorer:
+        """The scorer of a shape that differs in its amounts only; itself if it reads none."""
+        return self
 
     def raw(self, view: View) -> Numbers | None:
         """Whole numbers [view.size]; None when every row has 0. Dead rows may hold anything finite.

@@ -24,13 +24,14 @@ from stretto.placement.framework import Bools, Plugin, Status, View
 from stretto.placement.named import best_of
 from stretto.placement.nominated import leave_claimed
 from stretto.placement.parameters import Kept, kept_as
+from stretto.placement.parts import Parts, pattern_of
 from stretto.placement.plugins.dynamic_resources import DynamicResources
 from stretto.placement.plugins.volume_binding import VolumeBinding
 from stretto.placement.plugins.volume_limits import taken_on
 from stretto.placement.postfilter import PostFilterResult
 from stretto.placement.postfilters import post_filter, preempt_among, with_dry_run
 from stretto.placement.preemption import Preemption, Refused, Tie
-from stretto.placement.profiles import Profiles
+from stretto.placement.profiles import Profile, Profiles
 from stretto.placement.quota_filter import refused_by_quota, with_quota_diagnosis
 from stretto.placement.refusal import refusal_of
 from stretto.placement.selection import Ranking, own_table
@@ -41,6 +42,7 @@ from stretto.snapshot.columns import Snapshot
 CACHE_BYTES = 48 << 20
 """Scores of some 500 shapes at 10,000 nodes; a shard's budget is 300 MB in all."""
 _STATIC_PARTS = 256
+_PATTERNS = 256
 
 
 class UnknownProfileError(LookupError):
@@ -75,6 +77,7 @@ class Kernel(Departures):
         self._sizes: dict[Hashable, int] = {}
         self._bytes = 0
         self._static: dict[tuple[object, ...], StaticPart] = {}
+        self._patterns: dict[Shape, Parts] = {}
         self._counters = Counters()
         self._preemption = Preemption(snapshot)
         snapshot.assumer = self
@@ -416,16 +419,27 @@ class Kernel(Departures):
             kept = Kept((False, shape.digest), shape)
         compiled = self._shapes.pop(kept.key, None)
         if compiled is None or compiled.outdated():
-            static = self._static_part(kept.base)
-            compiled = CompiledShape(
-                kept.base, profile=profile, snapshot=self._snapshot, static=static
-            )
+            compiled = CompiledShape(kept.base, self._parts(kept.base, profile))
             compiled.key = kept.key
         compiled.bind(shape, narrowed=kept.narrowed, lent=kept.lent)
         self._shapes[kept.key] = compiled
         if kept.key not in self._sizes:
             self._account(compiled)
         return compiled
+
+    def _parts(self, shape: Shape, profile: Profile) -> Parts:
+        """Its filters and scorers, after the pattern of a shape that differs in amounts only."""
+        pattern = pattern_of(shape)
+        known = self._patterns.pop(pattern, None)
+        if known is None or known.made_from.outdated():
+            static = self._static_part(shape)
+            known = Parts(shape, profile=profile, snapshot=self._snapshot, static=static)
+            if not known.a_pattern:
+                return known
+            if len(self._patterns) >= _PATTERNS:
+                del self._patterns[next(iter(self._patterns))]
+        self._patterns[pattern] = known
+        return known.resized(shape)
 
     def _static_part(self, shape: Shape) -> StaticPart:
         key = static_key(shape)

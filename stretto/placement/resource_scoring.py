@@ -65,7 +65,17 @@ def pod_request(shape: Shape, name: str, *, nonzero: bool) -> int:
         return shape.score_requests[0]
     if nonzero and name == MEMORY:
         return shape.score_requests[1]
-    return next((amount for key, amount in shape.requests if key == name), 0)
+    return dict(shape.requests).get(name, 0)
+
+
+def resized(
+    items: Sequence[ScoredResource], shape: Shape, *, nonzero: bool
+) -> list[ScoredResource]:
+    """The same with the amounts of a shape that requests the same resources."""
+    return [
+        item._replace(request=pod_request(shape, item.column.name, nonzero=nonzero))
+        for item in items
+    ]
 
 
 Amounts = list[tuple[Int64s, Int64s]]
@@ -133,10 +143,16 @@ class FitScorer(Scorer):
     ) -> None:
         self._items = items
         self._snapshot = snapshot
+        self._strategy = strategy
         self._type = strategy.type
         self._table = strategy.table()
         self._array: Int64s = np.array(self._table, dtype=np.int64)
         self._weights = sum(item.weight for item in items)
+
+    def resized(self, shape: Shape) -> FitScorer:
+        """With the amounts of a shape that requests the same resources."""
+        items = resized(self._items, shape, nonzero=True)
+        return FitScorer(items, strategy=self._strategy, snapshot=self._snapshot)
 
     def raw(self, view: View) -> Numbers | None:
         """Whole numbers [view.size]."""

@@ -19,6 +19,7 @@ from stretto.placement.resource_scoring import (
     WeightedResource,
     by_presence,
     pod_request,
+    resized,
     scored,
 )
 from stretto.snapshot.columns import Snapshot
@@ -138,6 +139,10 @@ class BalancedScorer(Scorer):
         self._items = items
         self._snapshot = snapshot
         self._before = Before.on(snapshot, items)
+
+    def resized(self, shape: Shape) -> BalancedScorer:
+        """With the amounts of a shape that requests the same resources."""
+        return BalancedScorer(resized(self._items, shape, nonzero=False), self._snapshot)
 
     def raw(self, view: View) -> Numbers:
         """Whole numbers [view.size]."""

@@ -57,6 +57,12 @@ class FitFilter(Filter):
         self._columns: list[tuple[ResourceColumn, int]] = []
         self._missing = True
 
+    def resized(self, shape: Shape) -> FitFilter:
+        """With the amounts of a shape that requests the same resources."""
+        amounts = dict(shape.requests)
+        wants = [(name, amounts[name]) for name, _ in self._names]
+        return FitFilter(wants, self._snapshot, backed=self._backed)
+
     def wants(self) -> list[tuple[ResourceColumn, int]] | None:
         """Columns with amounts; None while no node and no pod ever named one of the resources."""
         if self._missing:
