@@ -1,17 +1,15 @@
-"""Gangs in the queue: quorum, one decision for all, and what becomes of a group that changes."""
+"""Gangs in the queue: one decision for all, whatever comes of it, and members that come and go."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from dispatcher.group_hindrance import QUORUM
 from dispatcher.patching import PatchResult
 from dispatcher.pods import Place
 from dispatcher.states import State
 from stretto.model.groups import (
     GANG_UNSCHEDULABLE,
-    LEGACY_GROUPS,
     GroupRow,
 )
 from stretto.model.unit import Cause, Diagnosis, OutcomeKind
@@ -64,58 +62,6 @@ def test_a_parked_gang_hears_of_what_helps_any_member() -> None:
     assert brain.units() == ["lead"]
 
 
-def test_members_wait_until_there_are_enough() -> None:
-    brain = gang(members=2)
-    assert brain.units() == []
-    assert brain.state("m0") is State.INCOMPLETE
-    assert message(brain, "m0") == QUORUM
-    brain.pod("m2", group=GROUP)
-    assert brain.units() == ["m0"]
-    assert len(members_of(brain, "m0")) == 3
-
-
-def test_members_wait_for_the_group_itself() -> None:
-    brain = gang(row=None)
-    brain.machine.groups.legacy_served(False)
-    assert brain.units() == []
-    expected = 'waiting for pods\'s pod group "g" to appear in scheduling queue'
-    assert message(brain, "m1") == expected
-    known(brain, GANG_OF_3)
-    assert len(brain.units()) == 1
-
-
-def test_a_member_behind_gates_is_not_counted_until_they_are_gone() -> None:
-    """Whether it was made with them early or late: the API server takes no gates afterwards."""
-    brain = gang(members=2)
-    brain.pod("late", shape(9), group=GROUP, gated=True)
-    assert brain.units() == []
-    assert message(brain, "m0") == QUORUM
-    assert brain.told("late") is None
-    brain.pod("late", shape(9), group=GROUP)
-    assert brain.units() == ["m0"]
-    assert members_of(brain, "m0") == ["m0", "m1", "late"]
-
-
-def test_members_of_a_group_that_is_no_gang_go_one_by_one() -> None:
-    brain = gang(row=GroupRow(min_count=0))
-    assert sorted(brain.units()) == ["m0", "m1", "m2"]
-
-
-def test_a_label_names_a_group_only_where_that_api_is_served() -> None:
-    brain = gang(row=None, key=f"default/g{LEGACY_GROUPS}")
-    assert brain.units() == [], "the log has not said yet"
-    assert message(brain, "m0") == ""
-    brain.machine.groups.legacy_served(False)
-    assert sorted(brain.units()) == ["m0", "m1", "m2"]
-    brain = Brain()
-    brain.shard()
-    brain.machine.groups.legacy_served(True)
-    brain.pod("m0", group=f"default/g{LEGACY_GROUPS}")
-    assert brain.units() == []
-    brain.machine.groups.legacy_served(False)
-    assert brain.units() == ["m0"]
-
-
 def test_only_as_many_as_the_group_asks_for_go_together_and_the_others_follow() -> None:
     brain = gang(members=5)
     assert brain.units() == ["m0"]
@@ -156,39 +102,6 @@ def test_a_gang_that_fits_nowhere_is_parked_and_all_its_members_are_told() -> No
     brain.event(at=6)
     brain.wait(1)
     assert brain.units() == ["m0"]
-
-
-def test_a_parked_gang_is_decided_anew_when_a_member_comes_or_the_group_changes() -> None:
-    brain = gang()
-    brain.dispatch()
-    brain.unplaceable("m0", at=5)
-    assert brain.units() == []
-    brain.pod("m3", shape(9), group=GROUP)
-    assert len(brain.units()) == 1
-    brain.unplaceable("m0", at=6)
-    known(brain, GroupRow(min_count=2))
-    assert brain.units() == ["m0"]
-    assert len(members_of(brain, "m0")) == 2
-
-
-def test_a_member_that_vanishes_is_not_waited_for() -> None:
-    brain = gang()
-    brain.dispatch()
-    brain.delete("m1", leaving=True)
-    brain.hand_back("m0")
-    assert brain.units() == []
-    assert brain.state("m0") is State.INCOMPLETE
-    brain.pod("m4", group=GROUP)
-    assert brain.units() == ["m0"]
-    assert members_of(brain, "m0") == ["m0", "m2", "m4"]
-
-
-def test_a_lead_that_vanishes_is_replaced() -> None:
-    brain = gang(members=4, credits_=0)
-    brain.delete("m0", leaving=True)
-    brain.machine.shards.credits(1, 8)
-    assert brain.units() == ["m1"]
-    assert members_of(brain, "m1") == ["m1", "m2", "m3"]
 
 
 def test_a_unit_with_a_member_that_is_gone_is_decided_again_without_it() -> None:
@@ -233,28 +146,6 @@ def test_a_binder_that_forgot_the_members_leads_to_a_new_decision() -> None:
     brain.settle("m0")
     brain.machine.binder.owned_set(owned=(), complete=True, now=brain.now)
     assert len(brain.units()) == 1
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"priority": 7}, "should have the same priority as the pod group's priority"),
-        ({"profile": "other"}, "should have the same .spec.schedulerName set"),
-        ({"preemption_policy": "Never"}, "should have the same preemption policy, got"),
-    ],
-)
-def test_members_that_disagree_are_told_so(fields: dict[str, object], text: str) -> None:
-    brain = gang(members=2)
-    profile = str(fields.pop("profile", "stretto"))
-    brain.pod("odd", shape(5, **fields), group=GROUP, profile=profile)  # type: ignore[arg-type]
-    assert brain.units() == []
-    assert text in message(brain, "m0")
-
-
-def test_a_group_with_a_problem_places_nobody() -> None:
-    brain = gang(row=GroupRow(min_count=2000, problem="the group's minimum is above 1024"))
-    assert brain.units() == []
-    assert message(brain, "m0") == "the group's minimum is above 1024"
 
 
 @pytest.mark.parametrize("settled_first", [True, False])
@@ -383,12 +274,6 @@ def test_a_member_that_failed_before_the_log_told_of_the_others_is_not_forgotten
     assert brain.units() == ["m1"]
 
 
-def test_a_log_that_is_read_anew_forgets_groups_it_does_not_show() -> None:
-    brain = gang()
-    brain.machine.group_states([], anew=True)
-    assert brain.units() == []
-
-
 def test_gangs_go_out_by_priority_and_age_like_pods() -> None:
     brain = Brain()
     for key in ("default/a", "default/b"):
@@ -400,27 +285,6 @@ def test_gangs_go_out_by_priority_and_age_like_pods() -> None:
     brain.pod("single", shape(3, priority=2))
     brain.shard()
     assert brain.units() == ["b0", "single", "a0"]
-
-
-def test_members_of_different_queues_are_told_so() -> None:
-    brain = gang(members=0)
-    for number, queue in enumerate(("a", "a", "b")):
-        brain.pod(f"m{number}", shape(number + 1, queue=queue), group=GROUP)
-    assert brain.units() == []
-    assert message(brain, "m0") == (
-        "members of a pod group must be in one queue; pod-m2 is in another"
-    )
-
-
-def test_a_gang_with_a_member_that_is_refused_as_it_is_places_nobody_and_says_why() -> None:
-    brain = gang(members=2)
-    brain.pod("m2", shape(9, unbuilt_hard=("Exotic: a wish",)), group=GROUP)
-    assert brain.units() == []
-    told = message(brain, "m0")
-    assert told.startswith("member pod-m2 of the pod group cannot be placed: ")
-    assert "Exotic: a wish" in told
-    brain.pod("m2", shape(9), group=GROUP)
-    assert len(brain.units()) == 1, "the wish is gone"
 
 
 def test_a_gang_that_the_binder_refuses_is_told_why_and_decided_again_when_it_changes() -> None:
