@@ -48,8 +48,11 @@ class Topologies:
     def agree(self, group: str, rows: Sequence[int]) -> bool:
         """Whether members on these rows, and those of the group that are placed, share the
         domain that the group requires."""
-        wanted = self.of(group)
-        if wanted is None or not wanted.topology_required:
+        wanted = self.row(group)
+        return wanted is None or self._share_domain(group, wanted, rows)
+
+    def _share_domain(self, group: str, wanted: GroupRow, rows: Sequence[int]) -> bool:
+        if not wanted.topology_key or not wanted.topology_required:
             return True
         column = self._snapshot.label_column(wanted.topology_key)
         domains = {column.ids.item(row) for row in (*rows, *self._snapshot.groups.of(group))}
@@ -57,15 +60,20 @@ class Topologies:
 
     def lacks(self, group: str, *, coming: int = 0) -> bool:
         """Whether the members that are placed, and so many more, are fewer than run together."""
-        row = self.row(group)
-        placed = sum(self._snapshot.groups.of(group).values()) if row is not None else 0
-        return row is not None and placed + coming < row.min_count
+        wanted = self.row(group)
+        return wanted is not None and self._too_few(group, wanted, coming=coming)
+
+    def _too_few(self, group: str, wanted: GroupRow, *, coming: int) -> bool:
+        return sum(self._snapshot.groups.of(group).values()) + coming < wanted.min_count
 
     def objection(self, group: str, rows: Sequence[int]) -> Cause:
         """Why members of the group may not stay on these rows, on which they are counted."""
-        if not self.agree(group, rows):
+        wanted = self.row(group)
+        if wanted is None:
+            return Cause.NONE
+        if not self._share_domain(group, wanted, rows):
             return Cause.NODE_CHANGED
-        return Cause.GANG if self.lacks(group) else Cause.NONE
+        return Cause.GANG if self._too_few(group, wanted, coming=0) else Cause.NONE
 
 
 class GangPlacer:
