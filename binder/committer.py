@@ -40,6 +40,7 @@ from binder.prebinder import PreBinder, in_prebind
 from binder.proposals import Incoming, Settled
 from binder.publisher import Publisher
 from stretto.kube.events import EventWriter, PodEvent
+from stretto.kube.leadership import end_superseded
 from stretto.ledger.client import Ledger
 from stretto.ledger.types import (
     LedgerFenced,
@@ -48,7 +49,6 @@ from stretto.ledger.types import (
     LedgerUnavailable,
     ReserveReply,
 )
-from stretto.model.errors import end_superseded
 from stretto.model.unit import Cause, OutcomeKind, Verdict, VerdictKind
 from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics

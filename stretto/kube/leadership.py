@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine
 from typing import Any, NoReturn, TypeVar
 
@@ -16,11 +17,19 @@ from stretto.config.common import LeaderSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.lease import LeaseSettings, Tenure
 from stretto.kube.lease_keeper import LeaseKeeper
-from stretto.model.errors import end_superseded
 
 log = logging.getLogger(__name__)
 
+SUPERSEDED = 4
+"""Exit code of a process in whose place another may lead: no defect, and nothing to mend. Whoever
+keeps it running starts it again, and it stands by."""
+
 Result = TypeVar("Result")
+
+
+def end_superseded() -> NoReturn:
+    """End on the spot: another may be acting already, so there is nothing that we may still do."""
+    os._exit(SUPERSEDED)
 
 
 class Leadership:

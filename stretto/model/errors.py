@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from typing import NoReturn
-
-SUPERSEDED = 4
-"""Exit code of a process in whose place another may lead: no defect, and nothing to mend. Whoever
-keeps it running starts it again, and it stands by."""
-
 
 class OperatorError(Exception):
     """What is wrong, where, and what to do, in one line.
@@ -19,8 +12,3 @@ class OperatorError(Exception):
     """
 
     exit_code = 2
-
-
-def end_superseded() -> NoReturn:
-    """End on the spot: another may be acting already, so there is nothing that we may still do."""
-    os._exit(SUPERSEDED)

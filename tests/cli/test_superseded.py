@@ -11,7 +11,7 @@ import pytest
 from stretto.cli.supervisor import free_port
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
-from stretto.model.errors import SUPERSEDED
+from stretto.kube.leadership import SUPERSEDED
 from tests.e2e.commands import running
 from tests.e2e.stack import LEASE_FLAGS, until
 
