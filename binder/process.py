@@ -87,7 +87,7 @@ class BinderProcess:
         lease = LeaseMetrics(settings.lease_name, self._leadership.left_s)
         losses = WatchLosses(lambda: self._watches.losses)
         self._metrics = BinderMetrics(api=client.usage, also=(lease, losses))
-        self._stories = StoryLog(clock=time.monotonic)
+        self._stories = StoryLog(max(settings.stories, 0), clock=time.monotonic)
         self._rpc = RpcServer(settings.listen, security=Security.of(settings))
         self._configuration = configuration
         binders = [each for each in configuration.extenders if each.bind_verb]

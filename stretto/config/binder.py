@@ -63,6 +63,10 @@ class BinderSettings(LedgerSettings, LeaderSettings):
         default=64 << 20,
         metadata={"help": "bytes of the log kept for followers that fall behind"},
     )
+    stories: int = dataclasses.field(
+        default=20_000,
+        metadata={"help": "lines kept for /debug/story; 0 keeps none"},
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""

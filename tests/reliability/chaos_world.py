@@ -23,6 +23,9 @@ NODE_PODS = 32
 NODE_CPU = "32"
 CPUS = ("100m", "400m", "700m", "1000m", "1300m")
 A_BATCH = 20
+LABEL_SETS = 500
+"""Different labels of batches: many more than are there at once, and few enough that what roles
+remember of 16,384 label sets does not grow for hours."""
 MOST_WAITING = 400
 MOST_BOUND = 400
 """Bound pods that stay: the oldest go when there are more. Both together nearly fill the nodes, so
@@ -110,8 +113,8 @@ class Flow:
             names = [f"c-{number}-{i}" for i in range(count)]
             self.created += count
             self.waiting.update(names)
-            labels = {"batch": batch_of(names[0])}
-            self._batches[labels["batch"]] = set()
+            labels = {"batch": label_of(batch_of(names[0]))}
+            self._batches[batch_of(names[0])] = set()
             await self._cluster.all(
                 self._cluster.insist("POST", PODS, pod_manifest(name, cpu=cpu, labels=labels))
                 for name, cpu in zip(names, CPUS * A_BATCH, strict=False)
@@ -122,7 +125,10 @@ class Flow:
         while True:
             while sum(map(len, self._batches.values())) > MOST_BOUND:
                 batch, there = next((b, t) for b, t in self._batches.items() if t)
-                path = f"{PODS}?labelSelector=batch%3D{batch}&fieldSelector=spec.nodeName%21%3D"
+                path = (
+                    f"{PODS}?labelSelector=batch%3D{label_of(batch)}"
+                    "&fieldSelector=spec.nodeName%21%3D"
+                )
                 gone = set(there)
                 await self._cluster.insist("DELETE", path, AT_ONCE)
                 there -= gone
@@ -134,3 +140,8 @@ class Flow:
 def batch_of(name: str) -> str:
     """The batch that a pod came with."""
     return name.split("-")[1]
+
+
+def label_of(batch: str) -> str:
+    """What the pods of a batch are labelled with."""
+    return str(int(batch) % LABEL_SETS)

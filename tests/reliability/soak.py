@@ -22,9 +22,11 @@ from tests.reliability.chaos_world import Flow, WatchedCluster, world
 LOOK_S = 10.0
 WARM_UP = 1 / 3
 MIB = 1 << 20
+CALM = ["--lease-duration-s=30", "--lease-renew-deadline-s=25", "--lease-retry-s=2"]
+"""Nobody takes over because the machine has stood still for a while, as in one run for 27 s."""
 SMALL = {
-    "binder": ["--log-bytes", str(MIB)],
-    "dispatcher": ["--stories", "500"],
+    "binder": ["--log-bytes", str(MIB), "--stories", "500", *CALM],
+    "dispatcher": ["--stories", "500", *CALM],
     "shard": ["--stories", "500"],
 }
 """What is kept of the past: by default 64 MiB of what followers may have missed and the stories of
