@@ -48,7 +48,12 @@ async def figure(name: str, options: argparse.Namespace) -> int:
         await hostile.run(nodes=5_000)
         return await others.run(nodes=options.nodes, rounds=options.rounds)
     if name == "degraded":
-        return await degraded.run(rounds=options.rounds, seconds=options.seconds, seed=options.seed)
+        return await degraded.run(
+            rounds=options.rounds,
+            seconds=options.seconds,
+            seed=options.seed,
+            waiting=options.waiting,
+        )
     if name == "gangs":
         return await gangs.run()
     if name == "largest-gang":
@@ -73,6 +78,9 @@ def main() -> int:
     parser.add_argument("--takeovers", type=int, default=2, help="of each role and way")
     parser.add_argument("--rounds", type=int, default=5, help="of hostile, degraded: of each kind")
     parser.add_argument("--seconds", type=float, default=10.0, help="of degraded, counted at once")
+    parser.add_argument(
+        "--waiting", type=int, default=degraded.WAITING, help="of degraded, pods at any time"
+    )
     parser.add_argument("--nodes", type=int, default=1_000, help="of hostile, for others")
     parser.add_argument("--pods", type=int, default=2_000, help="of chaos")
     parser.add_argument(
