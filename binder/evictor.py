@@ -27,6 +27,7 @@ from stretto.kube.events import EventWriter, PodEvent
 from stretto.model.errors import OperatorError
 from stretto.model.objects import Pod, decode_pod
 from stretto.model.unit import Cause
+from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Evictor:
         changed: Callable[[], None],
         events: EventWriter | None,
         metrics: BinderMetrics,
+        audit: AuditLog,
     ) -> None:
         self._machine = machine
         self._client = client
@@ -66,6 +68,7 @@ class Evictor:
         self._deadlines: dict[str, float] = {}
         """Claims whose victims were refused: until when they are asked again."""
         self._evictions = metrics.evictions
+        self._audit = audit
 
     def put(self, claim: Claim) -> None:
         """A claim to carry out."""
@@ -192,7 +195,9 @@ class Evictor:
             answer = await self._try(
                 self._client.evict(victim.namespace, victim.name, uid=victim.uid)
             )
-        self._evictions.labels(_kind_of(answer)).inc()
+        kind = _kind_of(answer)
+        self._evictions.labels(kind).inc()
+        self._audit.note(AuditRecord("evict", uid=victim.uid, cause=kind))
         if answer is None:
             return f"no answer to the eviction of {victim.namespace}/{victim.name}"
         if answer.status == 404 or (answer.status == 409 and await self._is_leaving(victim)):

@@ -248,6 +248,7 @@ class BinderProcess:
             changed=commits.changed,
             events=events,
             metrics=self._metrics,
+            audit=self._audit,
         )
         prebinder = commits.prebinder = self._make_prebinder(machine, commits, executor)
         parts = Parts(

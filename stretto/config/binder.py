@@ -55,8 +55,8 @@ class BinderSettings(LedgerSettings, LeaderSettings):
     audit_log: Path | None = dataclasses.field(
         default=None,
         metadata={
-            "help": "file to which every reservation, bind, fence and release is appended, for "
-            "`stretto check-history` and for people; none by default"
+            "help": "file to which every reservation, bind, fence, eviction and release is "
+            "appended, for `stretto check-history` and for people; none by default"
         },
     )
     log_bytes: int = dataclasses.field(

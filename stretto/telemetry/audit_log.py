@@ -26,8 +26,9 @@ class AuditRecord(msgspec.Struct, omit_defaults=True, gc=False):
     """One act; fields that say nothing are left out."""
 
     act: str
-    """"open", "reserved", "post", "answer", "rebased", "fenced", "freed", "bound", "lost" (the
-    ledger: commits stand still), "whole" (again), "drift", "stop"."""
+    """"open", "reserved", "post", "answer", "rebased", "fenced", "freed", "bound", "evict" (a
+    victim was asked to go), "lost" (the ledger: commits stand still), "whole" (again), "drift",
+    "stop"."""
     epoch: int = 0
     t: int = 0
     """Monotonic nanoseconds of the host."""
@@ -39,7 +40,7 @@ class AuditRecord(msgspec.Struct, omit_defaults=True, gc=False):
     rv: int = 0
     """post, reserved, rebased: the resourceVersion that the bind requires; fenced: the new one."""
     cause: str = ""
-    """freed: what it ended with; answer: its kind; drift: what disagrees."""
+    """freed: what it ended with; answer, evict: what it was answered; drift: what disagrees."""
 
 
 class AuditLog:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pathlib
 from collections.abc import Mapping
 from typing import cast
 
+import msgspec
 import pytest
 
 import binder.evictor
@@ -15,6 +17,7 @@ from binder.preemption_claims import Claim, ClaimStage
 from stretto.kube.answers import Response
 from stretto.kube.client import KubeClient
 from stretto.model.unit import Cause, OutcomeKind
+from stretto.telemetry.audit_log import AuditLog, AuditRecord
 from stretto.telemetry.binder_metrics import BinderMetrics
 from tests.binder.test_gang_claims import Ganging
 from tests.binder.test_preemptions import Preempting, pod
@@ -82,19 +85,32 @@ def claimed(world: Preempting, *, app: str = "web") -> tuple[Claim, str]:
     return world.claim(high), victim.uid
 
 
-async def carry_out(world: Preempting, claim: Claim, client: Answers) -> None:
+async def carry_out(
+    world: Preempting, claim: Claim, client: Answers, *, audit: AuditLog | None = None
+) -> None:
     """Until the claim is over."""
     over = asyncio.Event()
     evictor = Evictor(
         world.machine, cast("KubeClient", client), may_act=lambda: True,
         changed=lambda: over.set() if claim.stage is ClaimStage.OVER else None,
-        events=None, metrics=BinderMetrics(),
+        events=None, metrics=BinderMetrics(), audit=audit or AuditLog(None),
     )  # fmt: skip
     evictor.put(claim)
     task = asyncio.create_task(evictor.run())
     await asyncio.wait_for(over.wait(), 30)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_audit_log_says_who_was_asked_to_go_and_what_came_of_it(
+    world: Preempting, tmp_path: pathlib.Path
+) -> None:
+    claim, uid = claimed(world)
+    log = tmp_path / "audit.jsonl"
+    await carry_out(world, claim, Answers(OK, read=read(uid)), audit=AuditLog(log, epoch=7))
+    (line,) = log.read_bytes().splitlines()
+    record = msgspec.json.decode(line, type=AuditRecord)
+    assert (record.act, record.epoch, record.uid, record.cause) == ("evict", 7, uid, "accepted")
 
 
 async def test_what_is_written_names_version_and_uid(world: Preempting) -> None:
