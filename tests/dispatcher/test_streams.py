@@ -50,7 +50,7 @@ class Writer:
     def __init__(self, core: Core) -> None:
         self.core = core
 
-    def to_api(self, orders: list[PatchOrder]) -> None:
+    def write(self, orders: list[PatchOrder]) -> None:
         for order in orders:
             self.core.machine.patch_replied(
                 order.uid, PatchResult.WRITTEN, resource_version=100, now=self.core.now()
