@@ -141,12 +141,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_soon(*args, **kwargs)
 
     async def end_others(self) -> None:
-        """Cancel every task but the one that asks, and wait for their ends."""
+        """Cancel every task but the one that asks, and wait for their ends; also those that begin
+        while others clean up after themselves."""
         own = asyncio.current_task()
-        left = [task for task in self.tasks if task is not own and not task.done()]
-        for task in left:
-            task.cancel()
-        if left:
+        while left := [task for task in self.tasks if task is not own and not task.done()]:
+            for task in left:
+                task.cancel()
             await asyncio.wait(left)
 
     def close(self) -> None:
