@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from dispatcher.job_lines import Line
 from dispatcher.job_records import JobOrder
 from dispatcher.quota import QuotaGate
-from dispatcher.shapes import Mode, ShapeRecord, ShapeTable
+from dispatcher.shape_records import Mode, ShapeRecord
+from dispatcher.shapes import ShapeTable
 from stretto.model.shape import Shape
 from stretto.placement.hints import QUOTA
 from stretto.quota.rows import asked

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from dispatcher.pods import PodRecord
-from dispatcher.shapes import ShapeRecord
+from dispatcher.shape_records import ShapeRecord
 
 BATCH_UNITS = 64
 """Beyond this a message gains nothing (measured: the knee of cost per unit)."""

@@ -17,7 +17,7 @@ from dispatcher.lanes import Lanes
 from dispatcher.pods import Place, PodRecord, PodTable
 from dispatcher.queue import Queue
 from dispatcher.shape_cycle import ShapeCycle
-from dispatcher.shapes import Mode, ShapeRecord
+from dispatcher.shape_records import Mode, ShapeRecord
 from dispatcher.slow_lane import SlowLane
 from stretto.placement.hints import QUOTA
 

@@ -202,7 +202,7 @@ class BinderSide:
         self._statistics.orphans += 1
         assert record.place not in (Place.WAITING, Place.DISPATCHED), f"{record!r} is no orphan"
         self._note(record.uid, "orphan", "the binder does not know the pod; it is decided again")
-        self._outcomes.free(record, now)
+        self._queue.requeue_front(record, now)
 
     # ------------------------------------------------------------------------------------ questions
 

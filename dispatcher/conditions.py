@@ -17,7 +17,7 @@ import msgspec
 from dispatcher.patching import PATCH_TRIES, PatchResult
 from dispatcher.pods import Condition, Place, PodRecord
 from dispatcher.queue import Queue
-from dispatcher.shapes import Mode, ShapeRecord
+from dispatcher.shape_records import Mode, ShapeRecord
 
 WAITING_PLACES = (Place.WAITING, Place.BACKOFF, Place.REFUSED, Place.GROUPED)
 
@@ -79,10 +79,8 @@ class ConditionLane:
         """A pod has changed and may have to be told again."""
         if record.wanted is not None:
             self._single.append(record)
-        shape = record.shape
-        if record.place is Place.WAITING and record.condition != shape.condition is not None:
-            shape.remind(record)
-            self._queue.untold[shape.number] = shape
+        if record.place is Place.WAITING:
+            self._queue.remind(record)
 
     def take(self, now: float) -> list[PatchOrder]:
         """The patches that may be sent now; their pods count as in flight until :meth:`reply`."""

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple
 
 from dispatcher.binder_side import Requests
 from dispatcher.conditions import PatchOrder
@@ -33,26 +33,21 @@ PATIENT_S = 0.025
 """Seconds that the Binder waits for an acknowledgement, or for word of a pod that is gone."""
 
 
-class Sinks(Protocol):
+class Sinks(NamedTuple):
     """Where the machine's wishes go; none of these waits."""
 
-    def to_shard(self, send: Send) -> None:
-        """Units for a shard."""
-
-    def to_binder(self, requests: Requests) -> None:
-        """Withdrawals, questions, acknowledgements."""
-
-    def to_api(self, orders: list[PatchOrder]) -> None:
-        """Conditions to write."""
-
-    def to_groups(self, orders: list[GroupOrder]) -> None:
-        """Conditions of pod groups to write."""
-
-    def to_queues(self, orders: list[StatusOrder]) -> None:
-        """Statuses of queues to write."""
-
-    def to_jobs(self, orders: list[JobOrder]) -> None:
-        """Jobs to resume, or to tell what they wait for."""
+    to_shard: Callable[[Send], None]
+    """Units for a shard."""
+    to_binder: Callable[[Requests], None]
+    """Withdrawals, questions, acknowledgements."""
+    conditions: Callable[[list[PatchOrder]], None]
+    """To write on pods."""
+    groups: Callable[[list[GroupOrder]], None]
+    """Conditions to write on pod groups."""
+    queues: Callable[[list[StatusOrder]], None]
+    """Statuses to write on queues."""
+    jobs: Callable[[list[JobOrder]], None]
+    """Jobs to resume, or to tell what they wait for."""
 
 
 class Core:
@@ -128,18 +123,14 @@ class Core:
         ):
             self._acknowledged = acknowledged
             sinks.to_binder(requests)
-        orders = self.machine.patches(now)
-        if orders:
-            sinks.to_api(orders)
-        groups = self.machine.group_patches(now)
-        if groups:
-            sinks.to_groups(groups)
-        queues = self.machine.queue_patches(now)
-        if queues:
-            sinks.to_queues(queues)
-        jobs = self.machine.job_writes(now)
-        if jobs:
-            sinks.to_jobs(jobs)
+        if conditions := self.machine.patches(now):
+            sinks.conditions(conditions)
+        if groups := self.machine.group_patches(now):
+            sinks.groups(groups)
+        if queues := self.machine.queue_patches(now):
+            sinks.queues(queues)
+        if jobs := self.machine.job_writes(now):
+            sinks.jobs(jobs)
         if self.machine.open():
             self.opened.set()
 

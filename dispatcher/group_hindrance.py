@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dispatcher.group_records import GroupRecord
 from dispatcher.pods import WAITS, Condition, PodRecord
-from dispatcher.shapes import Mode
+from dispatcher.shape_records import Mode
 from stretto.model.groups import GroupRow, group_name_of
 
 QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.pods import Place, PodRecord
-from dispatcher.shapes import ShapeRecord
+from dispatcher.shape_records import ShapeRecord
 from stretto.model.groups import LEGACY_GROUPS, GroupRow
 from stretto.model.unit import PodUid
 

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from dispatcher.group_conditions import GroupLane
 from dispatcher.group_records import GroupRecord
 from dispatcher.pods import OUT, Place, PodRecord, PodTable
-from dispatcher.shapes import ShapeRecord, ShapeTable
+from dispatcher.shape_records import ShapeRecord
+from dispatcher.shapes import ShapeTable
 from stretto.model.groups import GroupCondition, GroupRow
 
 

@@ -14,15 +14,14 @@ import msgspec
 from dispatcher.conditions import ConditionLane
 from dispatcher.groups import Groups
 from dispatcher.outcomes import Outcomes
-from dispatcher.pods import Place, PodRecord, PodSeen, PodTable
+from dispatcher.pods import OUT, Place, PodRecord, PodSeen, PodTable
 from dispatcher.promises import Promises
 from dispatcher.queue import Queue
-from dispatcher.shapes import Mode, ShapeRecord, ShapeTable
+from dispatcher.shape_records import Mode, ShapeRecord
+from dispatcher.shapes import ShapeTable
 from dispatcher.states import State
 from dispatcher.statistics import Statistics
 from stretto.placement.hints import QUOTA
-
-WITH_OTHERS = (Place.DISPATCHED, Place.OWNED)
 
 
 class Intake:
@@ -76,7 +75,7 @@ class Intake:
         record = self._pods.get(uid)
         if record is None:
             return
-        with_others = record.place in WITH_OTHERS
+        with_others = record.place in OUT
         if leaving is False:
             self._promises.bound(uid)
             if with_others:
@@ -90,7 +89,7 @@ class Intake:
 
     def drop(self, record: PodRecord, *, withdraw: bool) -> None:
         """Forget a pod; whoever works on it, or keeps room for it, is told if ``withdraw``."""
-        if withdraw and (record.place in WITH_OTHERS or record.asked_s >= 0):
+        if withdraw and (record.place in OUT or record.asked_s >= 0):
             self.withdrawals.append(record.uid)
         self._groups.leave(record)
         self._queue.discard(record)
@@ -103,7 +102,7 @@ class Intake:
     def _gate(self, record: PodRecord, now: float) -> None:
         """Gates were added late, which the API server lets nobody do: what is under way is taken
         back, no answer counts any more, and the pod waits as one that came with them."""
-        if record.place in WITH_OTHERS or record.asked_s >= 0:
+        if record.place in OUT or record.asked_s >= 0:
             self.withdrawals.append(record.uid)
         self._groups.leave(record)
         self._queue.discard(record)

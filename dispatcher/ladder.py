@@ -24,7 +24,8 @@ import msgspec
 
 from dispatcher.contention import PartitionMode
 from dispatcher.pods import PodRecord
-from dispatcher.shapes import Mode, ShapeRecord, ShapeTable
+from dispatcher.shape_records import Mode, ShapeRecord
+from dispatcher.shapes import ShapeTable
 from stretto.model.diagnosis import Diagnosis
 from stretto.snapshot.stakes import StakeRow, pool_of, stake_key
 

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 
 from dispatcher.quota import QuotaGate
-from dispatcher.shapes import ShapeRecord
+from dispatcher.shape_records import ShapeRecord
 from dispatcher.slow_lane import SlowLane
 
 Entry = tuple[int, int, int, ShapeRecord]

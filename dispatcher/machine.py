@@ -1,9 +1,10 @@
 """The dispatcher's brain as one object: events go in, what is to be sent comes out.
 
-The shells call a method for each thing that happened and then collect: :meth:`Machine.dispatch`
-gives the units for the shards, :meth:`Machine.patches` the conditions to write,
-:meth:`Machine.requests` what the Binder is to be told and asked. Nothing here waits, reads a clock
-or draws a random number; ``now`` is monotonic seconds.
+The shells tell each thing that happened to the part that it concerns (:class:`Intake` for the
+watch, :class:`BinderSide`, :class:`ShardSide` …) or to the machine, and then collect:
+:meth:`Machine.dispatch` gives the units for the shards, :meth:`Machine.patches` the conditions to
+write, :meth:`BinderSide.requests` what the Binder is to be told and asked. Nothing here waits,
+reads a clock or draws a random number; ``now`` is monotonic seconds.
 
 Start: a new epoch (from the Lease), the Binder's owned set, the lists of the watches; only then is
 anything dispatched (reliability I13). Attempt numbers are unique in the epoch, so no answer is
@@ -31,7 +32,7 @@ from dispatcher.ladder import Ladder, LadderLimits
 from dispatcher.lanes import Lanes
 from dispatcher.outcomes import OutcomeLimits, Outcomes
 from dispatcher.patching import PatchResult
-from dispatcher.pods import OUT, Place, PodSeen, PodTable
+from dispatcher.pods import OUT, Place, PodTable
 from dispatcher.queue import Queue
 from dispatcher.queue_limits import QueueLimits
 from dispatcher.queue_status import StatusLane, StatusOrder
@@ -68,8 +69,6 @@ def _quiet(_unit: str, _event: str, _text: str) -> None:
 
 class Machine:
     """See the module docstring."""
-
-    _tidied_at = 0.0
 
     def __init__(
         self,
@@ -119,6 +118,7 @@ class Machine:
         self.epoch = 0
         self._note = note
         self._synced, self._sources = 0, 1
+        self._tidied_at = 0.0
 
     @functools.cached_property
     def audit(self) -> ConservationAudit:
@@ -146,16 +146,6 @@ class Machine:
     def open(self) -> bool:
         """True once units may be dispatched."""
         return self.epoch > 0 and self._synced >= self._sources and self.binder.owned_known
-
-    # ---------------------------------------------------------------------------------------- watch
-
-    def pod_seen(self, seen: PodSeen, now: float) -> None:
-        """A pod was listed, added or changed."""
-        self.intake.seen(seen, now)
-
-    def pod_deleted(self, uid: str, *, leaving: bool | None, now: float) -> None:
-        """A pod left the watch, see :meth:`Intake.deleted`."""
-        self.intake.deleted(uid, leaving=leaving, now=now)
 
     # --------------------------------------------------------------------------------- Binder's log
 

@@ -22,7 +22,7 @@ from dispatcher.contention import RACES, Contention, ContentionLimits
 from dispatcher.pods import Condition, Place, PodRecord, PodTable
 from dispatcher.queue import Queue
 from dispatcher.queue_limits import QueueLimits
-from dispatcher.shapes import ShapeRecord
+from dispatcher.shape_records import ShapeRecord
 from dispatcher.states import State
 from dispatcher.statistics import Statistics
 from stretto.model.unit import Cause, Outcome, OutcomeKind, Version
@@ -111,20 +111,6 @@ class Outcomes:
         self.refused.pop(record.uid, None)
         self._queue.placed(record)
 
-    def free(self, record: PodRecord, now: float) -> None:
-        """The Binder does not own the pod after all: to be decided again."""
-        self._queue.requeue_front(record, now)
-
-    def refuse(self, record: PodRecord, *, text: str, now: float) -> None:
-        """The pod is not tried again as it is."""
-        self._pods.move(record, Place.REFUSED, now)
-        record.refusals += 1
-        assert record.uid not in self.refused, f"{record!r} is refused twice"
-        self.refused[record.uid] = record
-        self._queue.left(record)
-        self._lane.tell(record, Condition("Unschedulable", text))
-        self._statistics.ended("unschedulable", record.profile, seconds=record.seconds_out(now))
-
     def retry_after(self, events: Sequence[ClusterEvent], now: float) -> None:
         """What was refused gets another attempt when an object has changed that is neither a node
         nor a pod on one."""
@@ -180,8 +166,15 @@ class Outcomes:
         return shape.contention
 
     def _refused(self, record: PodRecord, outcome: Outcome, now: float) -> None:
+        """The pod is not tried again as it is."""
+        self._pods.move(record, Place.REFUSED, now)
+        record.refusals += 1
+        assert record.uid not in self.refused, f"{record!r} is refused twice"
+        self.refused[record.uid] = record
+        self._queue.left(record)
         text = outcome.detail or f"refused by the binder: {outcome.cause.name.lower()}"
-        self.refuse(record, text=text, now=now)
+        self._lane.tell(record, Condition("Unschedulable", text))
+        self._statistics.ended("unschedulable", record.profile)
 
     def _failed(self, record: PodRecord, outcome: Outcome, now: float) -> None:
         self._statistics.ended("error", record.profile, seconds=record.seconds_out(now))

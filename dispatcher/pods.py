@@ -23,7 +23,7 @@ from stretto.model.unit import PodUid, Version
 if TYPE_CHECKING:
     from dispatcher.assignment import ShardRecord
     from dispatcher.group_records import GroupRecord
-    from dispatcher.shapes import ShapeRecord
+    from dispatcher.shape_records import ShapeRecord
 
 NO_VERSION = Version(0, 0)
 """Before every version of every Binder."""
@@ -35,7 +35,7 @@ class Place(enum.IntEnum):
     GATED = 0
     """Has scheduling gates; costs nothing until they vanish."""
     WAITING = 1
-    """In the line of its shape, see :class:`dispatcher.shapes.Mode`."""
+    """In the line of its shape, see :class:`dispatcher.shape_records.Mode`."""
     BACKOFF = 2
     """Waits on its own account, after a failed bind or too many conflicts."""
     REFUSED = 3

@@ -17,14 +17,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 from dispatcher.admission import AdmissionLimits
-from dispatcher.binder_side import Requests
 from dispatcher.condition_writer import ConditionWriter
-from dispatcher.conditions import LaneLimits, PatchOrder
-from dispatcher.core import Core
+from dispatcher.conditions import LaneLimits
+from dispatcher.core import Core, Sinks
 from dispatcher.follow import FollowClient
-from dispatcher.group_conditions import IN_FLIGHT, GroupOrder
+from dispatcher.group_conditions import IN_FLIGHT
 from dispatcher.group_writer import GroupWriter
-from dispatcher.job_records import JobOrder
 from dispatcher.job_watch import JobWatch
 from dispatcher.job_writer import JobWriter
 from dispatcher.ladder import LadderLimits
@@ -33,9 +31,8 @@ from dispatcher.metrics import DispatcherCollector
 from dispatcher.names import ServedNames
 from dispatcher.outcomes_client import OutcomesClient
 from dispatcher.queue_limits import QueueLimits
-from dispatcher.queue_status import StatusOrder
 from dispatcher.queue_writer import QueueWriter
-from dispatcher.shard_side import Send, ShardLimits
+from dispatcher.shard_side import ShardLimits
 from dispatcher.telemetry import Telemetry
 from dispatcher.watch import PodWatch
 from dispatcher.work_server import WorkServer
@@ -76,51 +73,6 @@ def machine_limits(settings: DispatcherSettings, configuration: Configuration) -
         ladder=LadderLimits(stake_after_s=settings.stake_after_s),
         admission=AdmissionLimits(promise_s=settings.promise_s),
     )
-
-
-class Sinks:
-    """Where the machine's wishes go."""
-
-    def __init__(
-        self,
-        *,
-        work: WorkServer,
-        outcomes: OutcomesClient,
-        writer: ConditionWriter,
-        groups: GroupWriter,
-        queues: QueueWriter,
-        jobs: JobWriter,
-    ) -> None:
-        self._work = work
-        self._outcomes = outcomes
-        self._writer = writer
-        self._groups = groups
-        self._queues = queues
-        self._jobs = jobs
-
-    def to_shard(self, send: Send) -> None:
-        """Units for a shard."""
-        self._work.to_shard(send)
-
-    def to_binder(self, requests: Requests) -> None:
-        """Withdrawals, questions, acknowledgements."""
-        self._outcomes.to_binder(requests)
-
-    def to_api(self, orders: list[PatchOrder]) -> None:
-        """Conditions to write."""
-        self._writer.write(orders)
-
-    def to_groups(self, orders: list[GroupOrder]) -> None:
-        """Conditions of pod groups to write."""
-        self._groups.write(orders)
-
-    def to_queues(self, orders: list[StatusOrder]) -> None:
-        """Statuses of queues to write."""
-        self._queues.write(orders)
-
-    def to_jobs(self, orders: list[JobOrder]) -> None:
-        """Jobs to resume, or to tell what they wait for."""
-        self._jobs.write(orders)
 
 
 class DispatcherProcess:
@@ -244,9 +196,13 @@ class DispatcherProcess:
         queues = QueueWriter(client, core=core, workers=QUEUE_WORKERS)
         jobs = JobWriter(client, core=core, workers=JOB_WORKERS)
         core.sinks = Sinks(
-            work=self._work, outcomes=outcomes, writer=writer, groups=groups, queues=queues,
-            jobs=jobs,
-        )  # fmt: skip
+            to_shard=self._work.to_shard,
+            to_binder=outcomes.to_binder,
+            conditions=writer.write,
+            groups=groups.write,
+            queues=queues.write,
+            jobs=jobs.write,
+        )
         self._collector.events = tuple(events.values())
         return [
             self._leadership.keep(),

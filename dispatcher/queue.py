@@ -13,9 +13,9 @@ import heapq
 
 from dispatcher.groups import Groups
 from dispatcher.lanes import Lanes
-from dispatcher.pods import Place, PodRecord, PodTable
+from dispatcher.pods import OUT, Place, PodRecord, PodTable
 from dispatcher.shape_cycle import ShapeCycle
-from dispatcher.shapes import Mode, ShapeRecord
+from dispatcher.shape_records import Mode, ShapeRecord
 from dispatcher.states import State
 from dispatcher.statistics import Statistics
 from stretto.model.unit import Version
@@ -70,7 +70,7 @@ class Queue:
         if shape.mode is Mode.BACKOFF:
             self._cycle.probe(shape)
         else:
-            self._remind(record)
+            self.remind(record)
         if shape.heap_key is None:
             self._lanes.offer(shape)
 
@@ -94,11 +94,11 @@ class Queue:
         shape.append_front(record)
         self.left(record)
         if shape.mode is not Mode.PROBING:  # else it goes out again soon
-            self._remind(record)
+            self.remind(record)
         self._lanes.offer(shape)
 
-    def _remind(self, record: PodRecord) -> None:
-        """A pod has joined a line; it may have to be told why the line stands."""
+    def remind(self, record: PodRecord) -> None:
+        """A pod of a line may have to be told why the line stands."""
         shape = record.shape
         if shape.condition is not None and record.condition != shape.condition:
             shape.remind(record)
@@ -220,7 +220,6 @@ class Queue:
             for uid in shape.probes:
                 probe = self._pods.get(uid)
                 assert probe is not None, f"{shape!r} probes with a stranger"
-                out = probe.place in (Place.DISPATCHED, Place.OWNED)
-                assert out, f"{shape!r} probes with {probe!r}"
+                assert probe.place in OUT, f"{shape!r} probes with {probe!r}"
         self._lanes.validate(shapes.values())
         self._cycle.validate(shapes.values())

@@ -15,7 +15,8 @@ import msgspec
 from dispatcher.admission import Admission
 from dispatcher.pods import Condition
 from dispatcher.quota import QuotaGate
-from dispatcher.shapes import Mode, ShapeTable
+from dispatcher.shape_records import Mode
+from dispatcher.shapes import ShapeTable
 from stretto.placement.hints import QUOTA
 from stretto.quota.rows import QueueRow
 from stretto.quota.status import QueueStatus, status_in, status_of

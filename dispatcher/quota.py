@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dispatcher.pods import PodRecord
 from dispatcher.promises import Promises
-from dispatcher.shapes import ShapeRecord
+from dispatcher.shape_records import ShapeRecord
 from stretto.model.shape import Shape
 from stretto.quota.accounts import NO_LEVEL
 from stretto.quota.rows import Amounts, asked

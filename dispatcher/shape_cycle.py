@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 
 from dispatcher.lanes import Lanes
 from dispatcher.queue_limits import QueueLimits
-from dispatcher.shapes import Mode, ShapeRecord
+from dispatcher.shape_records import Mode, ShapeRecord
 from dispatcher.states import State
 from dispatcher.statistics import Statistics
 from dispatcher.wakeups import Wakeups

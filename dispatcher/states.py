@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 
 from dispatcher.pods import Place, PodRecord, PodTable
-from dispatcher.shapes import Mode, ShapeTable
+from dispatcher.shape_records import Mode
+from dispatcher.shapes import ShapeTable
 
 
 class State(enum.StrEnum):

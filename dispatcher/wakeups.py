@@ -18,7 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from dispatcher.pods import NO_VERSION
-from dispatcher.shapes import ShapeRecord
+from dispatcher.shape_records import ShapeRecord
 from stretto.model.unit import Version
 from stretto.placement.events import ANYTHING, WILDCARD, ClusterEvent
 from stretto.placement.hints import QUOTA, Interest, interests_of, may_help

@@ -125,7 +125,7 @@ class PodWatch:
                 leaving = None
                 if pod is not None:
                     leaving = pod.leaving
-                machine.pod_deleted(event.uid, leaving=leaving, now=now)
+                machine.intake.deleted(event.uid, leaving=leaving, now=now)
             elif kind is EventKind.SYNCED:
                 if not self._synced:
                     self._synced = True
@@ -137,10 +137,10 @@ class PodWatch:
                     self._bulky_there.set()
                 else:
                     self.unread.drop(event.uid)
-                    machine.pod_seen(self._sight.of(pod, version=version, label_keys=keys), now)
+                    machine.intake.seen(self._sight.of(pod, version=version, label_keys=keys), now)
             elif kind is EventKind.UNREADABLE:
                 self.unread.drop(event.uid)
-                machine.pod_seen(_unreadable(event), now)
+                machine.intake.seen(_unreadable(event), now)
 
     async def read_slowly(self) -> None:
         """Read bulky pods one at a time, beside the loop and in their share of the time, until
@@ -161,7 +161,7 @@ class PodWatch:
                 now = core.now()
                 self.unread.took(now - began, now=now)
                 if self.unread.done(uid):
-                    core.machine.pod_seen(seen, now)
+                    core.machine.intake.seen(seen, now)
                     core.changed()
 
 

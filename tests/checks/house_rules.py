@@ -30,8 +30,8 @@ BRAINS = {
         "cluster_events", "conditions", "contention", "elections", "group_conditions",
         "group_hindrance", "group_records", "groups", "intake", "job_lines", "job_priorities",
         "job_records", "job_writes", "ladder", "lanes", "machine", "outcomes", "pods",
-        "promises", "queue", "queue_status", "quota", "shape_cycle", "shapes", "shard_side",
-        "slow_lane", "states", "statistics", "wakeups",
+        "promises", "queue", "queue_status", "quota", "shape_cycle", "shape_records", "shapes",
+        "shard_side", "slow_lane", "states", "statistics", "wakeups",
     },
     "stretto/audit": {
         "api_log", "findings", "ledger_log", "rules_api", "rules_binder", "rules_gangs",

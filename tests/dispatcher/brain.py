@@ -87,7 +87,7 @@ class Brain:
             profile=str(fields.pop("profile", "stretto")),
             **fields,  # type: ignore[arg-type]
         )
-        self.machine.pod_seen(seen, self.now)
+        self.machine.intake.seen(seen, self.now)
 
     def pods(self, count: int, of: Shape | None = None, *, prefix: str = "p") -> list[str]:
         uids = [f"{prefix}{number}" for number in range(count)]
@@ -204,7 +204,7 @@ class Brain:
         self.machine.validate()
 
     def delete(self, uid: str, *, leaving: bool | None) -> None:
-        self.machine.pod_deleted(uid, leaving=leaving, now=self.now)
+        self.machine.intake.deleted(uid, leaving=leaving, now=self.now)
         self.machine.validate()
 
     def event(self, event: ClusterEvent = POD_REMOVED, *, at: int = 1, epoch: int = BINDER) -> None:

@@ -64,7 +64,7 @@ class Cluster(RuleBasedStateMachine):
             profile="stretto",
             group=self.pods[uid],
         )
-        self.brain.machine.pod_seen(seen, self.brain.now)
+        self.brain.machine.intake.seen(seen, self.brain.now)
 
     @precondition(lambda self: self.pods)
     @rule(data=st.data(), group=st.sampled_from(["", *GROUPS]), number=st.integers(0, 1))
@@ -83,7 +83,7 @@ class Cluster(RuleBasedStateMachine):
         if uid not in self.placed:
             self.lose(uid)
             del self.pods[uid]
-            self.brain.machine.pod_deleted(uid, leaving=True, now=self.brain.now)
+            self.brain.machine.intake.deleted(uid, leaving=True, now=self.brain.now)
 
     def lose(self, uid: str) -> None:
         """A pod holds its room no longer."""
@@ -94,7 +94,7 @@ class Cluster(RuleBasedStateMachine):
     def show_bound(self) -> None:
         for uid in sorted(self.placed.keys() & self.pods.keys()):
             del self.pods[uid]
-            self.brain.machine.pod_deleted(uid, leaving=False, now=self.brain.now)
+            self.brain.machine.intake.deleted(uid, leaving=False, now=self.brain.now)
 
     # ----------------------------------------------------------------------------- the Binder's log
     @rule(key=st.sampled_from(sorted(GROUPS)), there=st.booleans())

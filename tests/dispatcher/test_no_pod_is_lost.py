@@ -71,7 +71,7 @@ class Cluster(RuleBasedStateMachine):
             leaving=leaving,
             gated=gated,
         )
-        self.brain.machine.pod_seen(seen, self.brain.now)
+        self.brain.machine.intake.seen(seen, self.brain.now)
 
     @rule(number=st.integers(0, 2), gated=st.booleans())
     def create(self, number: int, gated: bool) -> None:
@@ -116,7 +116,7 @@ class Cluster(RuleBasedStateMachine):
 
     def gone(self, uid: str, *, leaving: bool | None) -> None:
         del self.versions[uid]
-        self.brain.machine.pod_deleted(uid, leaving=leaving, now=self.brain.now)
+        self.brain.machine.intake.deleted(uid, leaving=leaving, now=self.brain.now)
 
     # ------------------------------------------------------------------------------- the shards
 

@@ -13,7 +13,7 @@ import pytest
 from dispatcher.core import Core
 from dispatcher.machine import Machine
 from dispatcher.pods import Place, PodSeen
-from dispatcher.shapes import ShapeRecord
+from dispatcher.shape_records import ShapeRecord
 from dispatcher.slow_lane import SlowLimits, Unread
 from dispatcher.wakeups import Wakeups
 from dispatcher.watch import PodWatch
@@ -106,7 +106,7 @@ def test_whatever_ends_an_attempt_frees_the_lane(ends: str) -> None:
         brain.machine.shards.closed(1, brain.now)
         brain.shard(2)
     elif ends == "drops":
-        brain.machine.pod_deleted("b0", leaving=True, now=brain.now)
+        brain.machine.intake.deleted("b0", leaving=True, now=brain.now)
     else:
         brain.unplaceable("b0", at=1)
     assert brain.units() == [{"dies": "b0"}.get(ends, "b1")]

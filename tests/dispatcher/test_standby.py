@@ -6,7 +6,7 @@ import gc
 
 from dispatcher.group_records import GroupRecord
 from dispatcher.pods import PodRecord
-from dispatcher.shapes import ShapeRecord
+from dispatcher.shape_records import ShapeRecord
 from tests.dispatcher.brain import Brain, shape
 
 MANY = 6000
@@ -32,7 +32,7 @@ def test_what_has_come_and_gone_at_a_standby_is_forgotten() -> None:
     seen_by(brain, "stays", 0)
     for number in range(1, MANY):
         seen_by(brain, f"p{number}", number)
-        brain.machine.pod_deleted(f"p{number}", leaving=False, now=brain.now)
+        brain.machine.intake.deleted(f"p{number}", leaving=False, now=brain.now)
     brain.wait(60)
     kept = {kind: alive(kind) - count for kind, count in before.items()}
     assert kept[PodRecord] == 1

@@ -14,13 +14,12 @@ import msgspec
 import pytest
 
 from dispatcher.conditions import PatchOrder
-from dispatcher.core import Core
+from dispatcher.core import Core, Sinks
 from dispatcher.follow import FollowClient
 from dispatcher.machine import Machine
 from dispatcher.outcomes_client import OutcomesClient
 from dispatcher.patching import PatchResult
 from dispatcher.pods import Place, PodSeen
-from dispatcher.process import Sinks
 from dispatcher.work_server import WorkServer
 from stretto.model.shape import Shape
 from stretto.model.unit import Diagnosis, Outcome, OutcomeKind, PodUid, Unplaceable, Version
@@ -57,6 +56,10 @@ class Writer:
             )
 
 
+def nobody(orders: list[Any]) -> None:
+    assert not orders
+
+
 class World:
     """A dispatcher between a fake Binder and shards that the test plays."""
 
@@ -79,7 +82,7 @@ class World:
                 shape=shape(),
                 profile="stretto",
             )
-            self.machine.pod_seen(seen, self.core.now())
+            self.machine.intake.seen(seen, self.core.now())
         self.core.changed()
 
     async def shard(self, name: str = "shard-1", *, credits_: int = 10) -> Any:
@@ -114,12 +117,12 @@ async def world(*, lead: bool = True) -> AsyncIterator[World]:
     )
     follow = FollowClient(here.core, target=target, security=SECURITY, name="dispatcher", rng=rng)
     here.core.sinks = Sinks(
-        work=here.work,
-        outcomes=outcomes,
-        writer=here.writer,  # type: ignore[arg-type]
-        groups=here.writer,  # type: ignore[arg-type]
-        queues=here.writer,  # type: ignore[arg-type]
-        jobs=here.writer,  # type: ignore[arg-type]
+        to_shard=here.work.to_shard,
+        to_binder=outcomes.to_binder,
+        conditions=here.writer.write,
+        groups=nobody,
+        queues=nobody,
+        jobs=nobody,
     )
     tasks = []
     if lead:
@@ -215,7 +218,7 @@ async def test_a_withdrawal_reaches_the_binder() -> None:
         here.create("a")
         stream = await here.shard()
         await units(stream)
-        here.machine.pod_deleted("a", leaving=True, now=here.core.now())
+        here.machine.intake.deleted("a", leaving=True, now=here.core.now())
         here.core.changed()
         await until(lambda: any(r.withdraw == ["a"] for r in here.binder.requests))
         await stream.close()
