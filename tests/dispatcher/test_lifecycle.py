@@ -50,7 +50,7 @@ def test_how_long_an_attempt_took_is_told_however_it_ended() -> None:
 
 def test_members_of_a_gang_that_wait_are_in_a_queue_that_is_told() -> None:
     brain = gang()
-    client = SimpleNamespace(usage=SimpleNamespace(snapshot=dict))
+    client = SimpleNamespace(usage=SimpleNamespace(snapshot=dict, denied=list))
     lease = LeaseMetrics("d", lambda: 0.0)
     collector = DispatcherCollector(brain.machine, client=client, lease=lease)
     (pending,) = [f for f in collector.collect() if f.name == "scheduler_pending_pods"]
