@@ -4,7 +4,7 @@ What the machine wants to send is collected a linger later, once for all that ha
 a burst of watch events becomes full batches, and 64 outcomes become one acknowledgement. Against a
 real API server pods leave one by one, and then collecting nothing for each of them was a tenth of
 the dispatcher's CPU: what nobody waits for (pods that are bound, and that have left the watch) is
-collected with what comes next, or somewhat later.
+collected with what comes next, at the latest with the next tick.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from dispatcher.shard_side import Send
 log = logging.getLogger(__name__)
 
 TICK_S = 0.1
-"""Backoffs are whole seconds; a tenth late is not noticed."""
+"""Backoffs are whole seconds; a tenth late is not noticed. So long, too, the Binder waits for an
+acknowledgement, or for word of a pod that is gone."""
 AUDIT_S = 30.0
-PATIENT_S = 0.025
-"""Seconds that the Binder waits for an acknowledgement, or for word of a pod that is gone."""
 
 
 class Sinks(NamedTuple):
@@ -73,8 +72,6 @@ class Core:
         self._linger_s = linger_s
         self._audit = audit
         self._scheduled: asyncio.TimerHandle | None = None
-        self._patient = False
-        """What is scheduled may come sooner."""
         self._acknowledged = (0, 0)
         self._defect: Exception | None = None
         self._defective = asyncio.Event()
@@ -84,15 +81,10 @@ class Core:
         return self._clock()
 
     def changed(self, *, patient: bool = False) -> None:
-        """Something was told to the machine; collect what follows from it soon, or ``patient``: in
-        a while, because nothing that anybody waits for can follow."""
-        if self._scheduled is not None:
-            if patient or not self._patient:
-                return
-            self._scheduled.cancel()
-        self._patient = patient
-        delay_s = max(PATIENT_S, self._linger_s) if patient else self._linger_s
-        self._scheduled = asyncio.get_running_loop().call_later(delay_s, self._due)
+        """Something was told to the machine; collect what follows from it soon, or ``patient``:
+        with the next tick, because nothing that anybody waits for can follow."""
+        if self._scheduled is None and not patient:
+            self._scheduled = asyncio.get_running_loop().call_later(self._linger_s, self._due)
 
     def _due(self) -> None:
         """As :meth:`pump`, from a timer: the loop would log what it raises and go on."""

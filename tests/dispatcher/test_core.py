@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.core import PATIENT_S, Core
+from dispatcher.core import Core
 from dispatcher.machine import Machine
 
 LINGER_S = 0.001
@@ -39,11 +39,11 @@ def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
     return made
 
 
-def test_many_patient_changes_are_one_look(timers: Timers) -> None:
+def test_patient_changes_wait_for_the_tick(timers: Timers) -> None:
     core = Core(Machine(), linger_s=LINGER_S)
     for _ in range(5):
         core.changed(patient=True)
-    assert timers.due == [PATIENT_S]
+    assert timers.due == []
 
 
 def test_what_is_urgent_does_not_wait_for_what_is_patient(timers: Timers) -> None:
@@ -57,14 +57,8 @@ def test_what_is_urgent_does_not_wait_for_what_is_patient(timers: Timers) -> Non
 
 def test_a_look_takes_the_place_of_the_one_that_was_set(timers: Timers) -> None:
     core = Core(Machine(), linger_s=LINGER_S)
-    core.changed(patient=True)
+    core.changed()
     core.pump()
     assert timers.due == []
     core.changed()
     assert timers.due == [LINGER_S]
-
-
-def test_patience_is_no_shorter_than_the_linger(timers: Timers) -> None:
-    core = Core(Machine(), linger_s=2 * PATIENT_S)
-    core.changed(patient=True)
-    assert timers.due == [2 * PATIENT_S]
