@@ -54,7 +54,7 @@ golden: install ## check golden cases against the placement code: [CASES="PATHâ€
 differential: install ## fresh worlds, decided by kube-scheduler's code and by ours: PODS=10000 [ARGS="--seed 1 â€¦"]
 	$(BIN)/python -m tests.golden.differential --pods $(or $(PODS),1000) $(ARGS)
 
-simulate: install ## all roles in virtual time with faults: make simulate [RUNS=1000|REPLAY=1000] [SCENARIO=brief|short|gangs|half-jobs|preempting-gangs|quota|jobs|bulky|standbys] [ARGS="--first 0 --story SEED"]
+simulate: install ## all roles in virtual time with faults: make simulate [RUNS=1000|REPLAY=1000] [SCENARIO=brief|short|gangs|half-jobs|preempting-gangs|quota|jobs|bulky|standbys|standbys-jobs|standbys-gangs|standbys-apart] [ARGS="--first 0 --story SEED"]
 	$(BIN)/python -m tests.simulation --runs $(or $(REPLAY),$(RUNS),1000) $(if $(REPLAY),--replay) --scenario $(or $(SCENARIO),$(if $(REPLAY),brief,faults)) $(ARGS)
 
 quota: install ## random trees of queues under random load, in simulated minutes: make quota [MINUTES=10000]

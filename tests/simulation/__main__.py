@@ -8,6 +8,7 @@ strings, and compares the traces (reliability R18).
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import logging
 import os
@@ -24,7 +25,7 @@ from tests.simulation.gangs import HALF_JOBS, GangRaces
 from tests.simulation.jobs import JobsRun
 from tests.simulation.preempting_gangs import PreemptingGangs
 from tests.simulation.quota import QuotaRun
-from tests.simulation.standbys import Standbys
+from tests.simulation.standbys import OTHERS, Standbys, with_other
 from tests.simulation.starving import BIG_GANG, BIG_POD, Starving
 
 PROGRESS_S = 5.0
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, Callable[[int], Simulation]] = {
     "jobs": JobsRun,
     "half-jobs": lambda seed: GangRaces(seed, HALF_JOBS),
     "standbys": Standbys,
+    **{name: functools.partial(with_other, name) for name in OTHERS},
     "starving-pod": lambda seed: Starving(seed, BIG_POD),
     "starving-gang": lambda seed: Starving(seed, BIG_GANG),
 }

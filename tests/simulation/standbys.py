@@ -11,12 +11,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from tests.simulation.apart import SETS, Apart
 from tests.simulation.cluster import SHORT, Settings, Simulation
 from tests.simulation.history import KINDS
+from tests.simulation.jobs import FEW, JobsRun
 from tests.simulation.loop import FreezingLoop
+from tests.simulation.preempting_gangs import FULL, PreemptingGangs
 from tests.simulation.world import HOST
 
-PAIRS = dataclasses.replace(SHORT, faults=7, fault_s=12.0, lease_s=2.0, deletes=8, list_s=2.0)
+ALL_THAT = {"faults": 7, "fault_s": 12.0, "lease_s": 2.0, "list_s": 2.0}
+PAIRS = dataclasses.replace(SHORT, deletes=8, **ALL_THAT)  # type: ignore[arg-type]
 STILL_S = 7.0
 """A host stands still for so long at most: three Leases."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -98,3 +102,29 @@ class Standbys(Simulation):
     def _parts(self) -> Any:
         role = self._leader("binder")
         return self.processes[role]._parts if role else None
+
+
+class StandbysJobs(Standbys, JobsRun):
+    """Jobs that wait for their queue's room."""
+
+
+class StandbysGangs(Standbys, PreemptingGangs):
+    """A gang of high priority that takes others' room."""
+
+
+class StandbysApart(Standbys, Apart):
+    """Pods that keep apart."""
+
+
+OTHERS = {
+    "standbys-jobs": (StandbysJobs, FEW),
+    "standbys-gangs": (StandbysGangs, FULL),
+    "standbys-apart": (StandbysApart, SETS),
+}
+"""The same faults for what other runs are about: name, kind, settings."""
+
+
+def with_other(name: str, seed: int) -> Standbys:
+    """A run of :data:`OTHERS`."""
+    kind, settings = OTHERS[name]
+    return kind(seed, dataclasses.replace(settings, **ALL_THAT))  # type: ignore[arg-type]

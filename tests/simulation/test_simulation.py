@@ -20,7 +20,7 @@ from tests.simulation.gangs import FOUR_GANGS, HALF_JOBS, GangRaces
 from tests.simulation.jobs import COUNT, JobsRun
 from tests.simulation.preempting_gangs import PreemptingGangs
 from tests.simulation.quota import LIMIT, QuotaRun
-from tests.simulation.standbys import Standbys
+from tests.simulation.standbys import OTHERS, Standbys, with_other
 
 SEEDS = 24
 pytestmark = pytest.mark.timeout(180)
@@ -206,6 +206,15 @@ def test_leaders_that_stand_still_and_go_on_do_no_harm_and_their_fellows_take_ov
     run.record()
     run.run()
     assert run.frozen + run.stopped + run.deleted
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", OTHERS)
+def test_whatever_a_run_is_about_holds_with_two_of_each_leader(name: str, seed: int) -> None:
+    run = with_other(name, seed)
+    run.record()
+    run.run()
+    assert run.world.faults >= 3
 
 
 @pytest.mark.parametrize("seed", range(8))
