@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -27,6 +28,15 @@ async def test_the_loop_goes_on_meanwhile_and_failures_are_told() -> None:
     assert await waiting != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         await aside(lambda: 1 // 0)
+
+
+async def test_the_work_gives_way_to_the_loop_sooner_than_threads_do() -> None:
+    usual = sys.getswitchinterval()
+    assert usual > module.HAND_OVER_S
+    assert await aside(sys.getswitchinterval) == pytest.approx(module.HAND_OVER_S)
+    with pytest.raises(ZeroDivisionError):
+        await aside(lambda: 1 // 0)
+    assert sys.getswitchinterval() == usual
 
 
 @pytest.mark.parametrize("to_decide", [True, False])

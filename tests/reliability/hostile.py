@@ -3,7 +3,7 @@ of pods, the first time and again.
 
 Each is about as large as an object may be, or has as many parts of one kind as make it dear. What
 is done beside a role's loop (:mod:`stretto.aside`) is told apart: the interpreter cuts it into
-pieces of 5 ms. The rest holds up the loop in one stretch. The target is 50 ms for a pod; what is
+pieces of 0.5 ms. The rest holds up the loop in one stretch. The target is 50 ms for a pod; what is
 above it is said, and is no fault that this run reports as one.
 """
 
@@ -240,6 +240,6 @@ async def run(*, nodes: int) -> int:
     gc.set_threshold(*before)
     print(
         f"{above} of {len(PODS)} cost more than {TARGET_MS:.0f} ms somewhere; of {nodes:,} nodes, "
-        f"{KINDS:,} kinds of pods; {', '.join(BESIDE)} are done beside the loop, 5 ms at a time"
+        f"{KINDS:,} kinds of pods; {', '.join(BESIDE)} are done beside the loop, 0.5 ms at a time"
     )
     return 0
