@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ class Load:
         self._field = field
         self._name = name
         self.created: list[str] = []
+        """Names; a scenario takes out those that it deletes for good."""
+        self._numbers = itertools.count()
         self._task: asyncio.Task[None] | None = None
         self._over = False
         self.paused = False
@@ -76,7 +79,7 @@ class Load:
             if self.paused:
                 await asyncio.sleep(0.05)
                 continue
-            names = [f"{self._name}-{len(self.created) + i}" for i in range(A_BATCH)]
+            names = [f"{self._name}-{next(self._numbers)}" for _ in range(A_BATCH)]
             self.created += names
             await self.cluster.all(
                 self.cluster.insist("POST", PODS, pod_manifest(name, cpu=CPUS[i % 5]))

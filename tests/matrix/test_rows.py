@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import pathlib
 import tomllib
+from types import SimpleNamespace
+from typing import Any
 
 import setuptools
 
 import tests.matrix.rows
+from tests.matrix.load import Load
 from tests.matrix.play import A_FIELD, plan
 from tests.matrix.row import ROWS, Result, judged
 
@@ -56,3 +60,28 @@ def test_no_release_has_a_failpoint() -> None:
     for package in packages:
         for source in (ROOT / package.replace(".", "/")).glob("*.py"):
             assert "failpoint" not in source.read_text().lower(), source
+
+
+async def test_a_pod_that_a_row_takes_out_lends_its_name_to_no_other() -> None:
+    """Row 33 deletes pods for good while others are made (seed 105: it waited for one of them)."""
+    made: list[str] = []
+
+    async def insist(_method: str, _path: str, pod: dict[str, Any]) -> None:
+        made.append(pod["metadata"]["name"])
+        if len(made) % 7 == 0:
+            load.created.remove(made[-1])
+        await asyncio.sleep(0)
+
+    async def together(calls: Any) -> None:
+        await asyncio.gather(*calls)
+
+    cluster = SimpleNamespace(insist=insist, all=together, nodes={}, binds=0)
+    field: Any = SimpleNamespace(cluster=cluster)
+    load = Load(field, name="r33")
+    load._pause_s = 0.0
+    pouring = asyncio.create_task(load._pour())
+    while len(made) < 100:
+        await asyncio.sleep(0)
+    load._over = True
+    await pouring
+    assert len(set(made)) == len(made)
