@@ -37,6 +37,8 @@ def bound_s(settings: Settings) -> float:
 class Starving(Simulation):
     """One run; see the module docstring. ``kill``: the Binder dies once, with the stake."""
 
+    ends_at_rest = False  # small pods come for as long as it runs
+
     def __init__(self, seed: int, settings: Settings, *, kill: bool = False) -> None:
         super().__init__(seed, settings)
         self._kill = kill

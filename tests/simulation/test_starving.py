@@ -31,6 +31,7 @@ def test_a_large_unit_is_placed_within_its_bound(
     settings: Settings, seed: int, record_property: Callable[[str, float], None]
 ) -> None:
     run = Starving(seed, settings)
+    run.record()
     run.run()
     assert run.waited_s is not None
     record_property("waited_s", run.waited_s)
@@ -42,6 +43,7 @@ def test_a_large_unit_is_placed_within_its_bound(
 @pytest.mark.parametrize("seed", range(2))
 def test_a_stake_that_dies_with_the_binder_is_asked_for_again(seed: int) -> None:
     run = Starving(seed, BIG_GANG, kill=True)
+    run.record()
     run.run()
     assert run.waited_s is not None
     assert run.waited_s <= bound_s(BIG_GANG) + LIFE_S + TAKEOVER_S
