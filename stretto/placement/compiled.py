@@ -20,9 +20,9 @@ from stretto.placement.framework import (
     Code,
     Filter,
     Int64s,
-    Numbers,
     Status,
     View,
+    Whole,
     mask_out,
     normalised,
 )
@@ -93,9 +93,9 @@ class CompiledShape:
         """What filters follow, and how far it has been read."""
         self.spans = any(each.spans for each in self.dynamic)
         """Pods of the shape are placed one at a time."""
-        self.total: Int64s = _NO_TOTALS
+        self.total: Whole = _NO_TOTALS
         self._uses = 0
-        self._fixed: Int64s | int = 0
+        self._fixed: Whole | int = 0
         self._maxima: list[int] = []
         self._stamp = -1
         self._static_version = -1
@@ -225,12 +225,8 @@ class CompiledShape:
         self._maxima = self.maxima_over(mask)
         self._fixed = self.fixed_scores(view, self._maxima)
         scores = self.row_scores(view)
-        if self._uses < 2:
-            self.total = view.ints("total")
-            np.copyto(self.total, scores, casting="unsafe")
-        else:
-            self.total = scores.astype(np.int64)
-        self.total += self._fixed
+        out = None if self.lasting else view.buffer("total", self.profile.score_type)
+        self.total = np.add(scores, self._fixed, out=out)
         mask_out(self.total, mask)
         self._static_version = self.static.version
         self._image_version = self.snapshot.images.version
@@ -245,20 +241,22 @@ class CompiledShape:
             mask = leave_claimed(self.filters, self.shape, mask, view=view, snapshot=self.snapshot)
         return mask
 
-    def row_scores(self, view: View) -> Numbers:
-        """Weighted sum of the scores that depend on the row alone; whole numbers, in a buffer."""
-        scores = view.floats("scores")
+    def row_scores(self, view: View) -> Whole:
+        """Weighted sum of the scores that depend on the row alone, in a buffer."""
+        kind = self.profile.score_type
+        scores = view.buffer("scores", kind)
         first = True
         for scorer, weight in self.scorers:
             raw = scorer.raw(view)
             if raw is None:
                 continue
-            part = raw if weight == 1 else raw * weight
+            if weight != 1:
+                raw = np.multiply(raw, weight, dtype=kind, casting="unsafe")
             if first:
-                np.copyto(scores, part)
+                np.copyto(scores, raw, casting="unsafe")
                 first = False
             else:
-                scores += part
+                np.add(scores, raw, out=scores, casting="unsafe")
         if first:
             scores.fill(0)
         return scores
@@ -269,7 +267,7 @@ class CompiledShape:
             0 if raw is None else int(raw.max(initial=0, where=mask)) for raw in self.static.raws
         ]
 
-    def fixed_scores(self, view: View, maxima: list[int]) -> Int64s | int:
+    def fixed_scores(self, view: View, maxima: list[int]) -> Whole | int:
         """What does not depend on pods, given the maxima: normalised scores and images."""
         fixed: Int64s | int = 0
         for i, (scorer, weight) in enumerate(self.static.scorers):
@@ -283,7 +281,7 @@ class CompiledShape:
             raw_images = self.images[0].raw(view)
             if raw_images is not None:
                 fixed = fixed + raw_images.astype(np.int64) * self.images[1]
-        return fixed
+        return fixed if isinstance(fixed, int) else fixed.astype(self.profile.score_type)
 
     def _update(self, changed: list[int]) -> None:
         if len(changed) <= _FEW:
@@ -293,7 +291,7 @@ class CompiledShape:
         rows = np.array(changed, dtype=np.int64)
         view = View(self.snapshot, rows)
         mask = self.passes(view, self.static.mask[rows])
-        scores = self.row_scores(view).astype(np.int64)
+        scores = self.row_scores(view)
         scores += self._fixed if isinstance(self._fixed, int) else self._fixed[rows]
         mask_out(scores, mask)
         self.total[rows] = scores

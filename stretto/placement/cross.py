@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stretto.placement.framework import Bools, CrossScorer, Filter, Int64s, View, mask_out
+from stretto.placement.framework import Bools, CrossScorer, Filter, Int64s, View, Whole, mask_out
 from stretto.placement.nominated import leave_claimed
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class CrossPart:
         self._scores: Int64s = _NO_SCORES
         """int64[rows]: weighted scores that depend on the row alone."""
         self._maxima: list[int] | None = None
-        self._fixed: Int64s | int = 0
+        self._fixed: Whole | int = 0
         self.total: Int64s = _NO_SCORES
 
     @property

@@ -26,9 +26,12 @@ from stretto.snapshot.columns import Snapshot
 
 T = TypeVar("T", bound=np.generic)
 Bools = npt.NDArray[np.bool_]
+Int16s = npt.NDArray[np.int16]
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int16 | np.int64]
+"""Whole scores; see :func:`score_type`."""
+Numbers = Whole | Int16s | Int64s | Floats
 
 MAX_SCORE = 100
 """Upstream's MaxNodeScore."""
@@ -84,21 +87,24 @@ class View:
         return array[: self.size] if self.rows is None else array[self.rows]
 
     def floats(self, slot: str) -> Floats:
-        """A buffer of float64[size] to write over, the same one each time a slot is asked for.
-
-        Passes over all nodes touch a dozen arrays; fresh ones would be cold memory each time.
-        """
-        return self._buffer(("float64", slot), np.float64)
+        """A :meth:`buffer` of float64."""
+        return self.buffer(slot, np.float64)
 
     def ints(self, slot: str) -> Int64s:
-        """A buffer of int64[size]; see :meth:`floats`."""
-        return self._buffer(("int64", slot), np.int64)
+        """A :meth:`buffer` of int64."""
+        return self.buffer(slot, np.int64)
 
     def bools(self, slot: str) -> Bools:
-        """A buffer of bool[size]; see :meth:`floats`."""
-        return self._buffer(("bool", slot), np.bool_)
+        """A :meth:`buffer` of bool."""
+        return self.buffer(slot, np.bool_)
 
-    def _buffer(self, key: tuple[str, str], dtype: type[T]) -> npt.NDArray[T]:
+    def buffer(self, slot: str, dtype: type[T]) -> npt.NDArray[T]:
+        """A buffer of [size] to write over, the same one each time a slot is asked for.
+
+        Passes over all nodes touch a dozen arrays; fresh ones would be cold memory each time, and
+        so are many: what is needed for a moment only is in the slot "work".
+        """
+        key = dtype.__name__, slot
         found = self.snapshot.derived.get(key)
         if not isinstance(found, np.ndarray) or len(found) < self.size:
             found = np.empty(max(self.snapshot.capacity, self.size), dtype=dtype)
@@ -281,6 +287,11 @@ class Plugin:
         return None
 
 
+def score_type(weights: int) -> type[np.int16 | np.int64]:
+    """What holds the sum of scores that weigh as much together: passes over int16 cost a third."""
+    return np.int16 if weights * MAX_SCORE < 1 << 15 else np.int64
+
+
 def normalised(how: Normalise, raw: Int64s, maximum: int) -> Int64s | int:
     """Upstream's DefaultNormalizeScore; an int stands for the same value everywhere."""
     if how is Normalise.NONE:
@@ -301,6 +312,6 @@ def normalised_row(how: Normalise, raw: int, maximum: int) -> int:
     return MAX_SCORE - scaled if how is Normalise.REVERSED else scaled
 
 
-def mask_out(total: Int64s, mask: Bools) -> None:
+def mask_out(total: Whole, mask: Bools) -> None:
     """Write -1 (all bits) where the mask is false. Masked copies cost up to six times as much."""
-    total |= -(~mask).astype(np.int64)
+    total |= mask.view(np.int8) - np.int8(1)

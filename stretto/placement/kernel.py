@@ -40,7 +40,7 @@ from stretto.placement.volume_plan import NO_VOLUMES, VolumePlan, plan
 from stretto.snapshot.columns import Snapshot
 
 CACHE_BYTES = 48 << 20
-"""Scores of some 500 shapes at 10,000 nodes; a shard's budget is 300 MB in all."""
+"""Scores of some 2,000 shapes at 10,000 nodes; a shard's budget is 300 MB in all."""
 _STATIC_PARTS = 256
 _PATTERNS = 256
 

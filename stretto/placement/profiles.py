@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import numpy as np
 from msgspec import structs
 
 from stretto.model.shape import Shape
 from stretto.placement.arguments import Arguments, read_arguments
 from stretto.placement.extension import OwnPlugin, points_of
-from stretto.placement.framework import Gates, Plugin
+from stretto.placement.framework import Gates, Plugin, score_type
 from stretto.placement.plugin_sets import check_queue_sort, enabled_plugins
 from stretto.placement.plugins.balanced_allocation import BalancedAllocation
 from stretto.placement.plugins.dynamic_resources import DynamicResources
@@ -78,6 +79,8 @@ class Profile:
     """It has plugins that are not built in."""
     affinity_narrows: bool = field(init=False)
     """NodeAffinity narrows the search to the nodes that a pod names, and filters."""
+    score_type: type[np.int16 | np.int64] = field(init=False)
+    """What holds a total."""
     _based: tuple[Plugin, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +93,8 @@ class Profile:
             for some in (self.filters, self.prefilters)
         )
         own = any(isinstance(plugin, OwnPlugin) for plugin in plugins)
+        weights = sum(weight for _, weight in self.scorers)
+        object.__setattr__(self, "score_type", score_type(weights))
         object.__setattr__(self, "_based", based)
         object.__setattr__(self, "has_own", own)
         object.__setattr__(self, "affinity_narrows", narrows)

@@ -15,8 +15,19 @@ import msgspec
 import numpy as np
 
 from stretto.model.shape import Shape
-from stretto.placement.framework import MAX_SCORE, Int64s, Numbers, Scorer, View
+from stretto.placement.framework import (
+    MAX_SCORE,
+    Floats,
+    Int64s,
+    Numbers,
+    Scorer,
+    View,
+    Whole,
+    score_type,
+)
+from stretto.placement.kept_rows import KeptRows
 from stretto.placement.resource_names import BASIC, CPU, EPHEMERAL, MEMORY, is_scalar
+from stretto.snapshot.capacity import Capacity
 from stretto.snapshot.columns import Snapshot
 from stretto.snapshot.resources import NONZERO_CPU, NONZERO_MEMORY, ResourceColumn
 
@@ -73,8 +84,8 @@ def resized(
 ) -> list[ScoredResource]:
     """The same with the amounts of a shape that requests the same resources."""
     return [
-        item._replace(request=pod_request(shape, item.column.name, nonzero=nonzero))
-        for item in items
+        ScoredResource(column, used, pod_request(shape, column.name, nonzero=nonzero), weight)
+        for column, used, _, weight in items
     ]
 
 
@@ -99,6 +110,38 @@ def by_presence(
         active = [item for i, item in enumerate(items) if present >> i & 1]
         out[where] = score(active, numbers[where])
     return out
+
+
+class Hundreds(KeptRows[np.float64]):
+    """A hundred times what is used of a resource, or free.
+
+    Exact in doubles as far as it matters: where a pod fits, amounts are at most 2^46.
+    """
+
+    def __init__(self, snapshot: Snapshot, item: ScoredResource, *, free: bool) -> None:
+        super().__init__(snapshot)
+        self._column, self._used = item.column, item.used
+        self._free = free
+
+    @classmethod
+    def on(cls, snapshot: Snapshot, item: ScoredResource, *, free: bool) -> Hundreds:
+        """The one of a snapshot for a resource."""
+        key = ("free" if free else "used", item.column.name, item.used.name)
+        found = snapshot.derived.get(key)
+        if found is None:
+            found = snapshot.derived[key] = cls(snapshot, item, free=free)
+        assert isinstance(found, cls)
+        return found
+
+    def _over(self, view: View) -> Floats:
+        amounts = view.of(self._used.used_float)
+        if self._free:
+            amounts = view.of(self._column.alloc) - amounts
+        return amounts * MAX_SCORE
+
+    def _of_row(self, row: int) -> int:
+        used = self._used.used_cells[row]
+        return (self._column.alloc_cells[row] - used if self._free else used) * MAX_SCORE
 
 
 class StrategyType(enum.Enum):
@@ -161,30 +204,30 @@ class FitScorer(Scorer):
         capacities = [self._snapshot.capacities.of(item.column) for item in self._items]
         if self._type is StrategyType.RATIO or not all(c.plain for c in capacities):
             return by_presence(view, self._items, self._exact)
-        total = view.floats("fit")
-        part = total
-        for item, capacity in zip(self._items, capacities, strict=True):
-            floats = view.of(capacity.floats)
-            if self._type is StrategyType.LEAST:
-                np.subtract(floats, view.of(item.used.used_float), out=part)
-                part -= item.request
-            else:
-                np.add(view.of(item.used.used_float), item.request, out=part)
-                np.minimum(part, floats, out=part)
-            part *= MAX_SCORE
-            part /= floats
-            np.floor(part, out=part)
-            if self._type is StrategyType.LEAST:
-                np.maximum(part, 0, out=part)
-            if item.weight != 1:
-                part *= item.weight
-            if part is not total:
-                total += part
-            part = view.floats("fit part")
+        total = self._parts(view, self._items[0], capacities[0], slot="fit")
+        for item, capacity in zip(self._items[1:], capacities[1:], strict=True):
+            total += self._parts(view, item, capacity, slot="fit part")
         if self._weights != 1:
-            total /= self._weights
-            np.floor(total, out=total)
+            total //= self._weights
         return total
+
+    def _parts(self, view: View, item: ScoredResource, capacity: Capacity, *, slot: str) -> Whole:
+        """A resource's part of the sum, in a buffer."""
+        least = self._type is StrategyType.LEAST
+        hundreds = view.of(Hundreds.on(self._snapshot, item, free=least).refreshed())
+        request = float(item.request * MAX_SCORE)
+        floats = view.floats("work")
+        np.add(hundreds, -request if least else request, out=floats)
+        floats /= view.of(capacity.floats)
+        if least:
+            np.maximum(floats, 0, out=floats)
+        else:
+            np.minimum(floats, MAX_SCORE, out=floats)
+        part = view.buffer(slot, score_type(self._weights))
+        np.copyto(part, floats, casting="unsafe")  # truncates
+        if item.weight != 1:
+            part *= item.weight
+        return part
 
     def _exact(self, active: list[ScoredResource], rows: Int64s) -> Int64s:
         total = np.zeros(len(rows), dtype=np.int64)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stretto.placement.framework import Bools, Int64s, View
+from stretto.placement.framework import Bools, Int64s, View, Whole
 from stretto.snapshot.columns import PARTITIONS, Snapshot
 
 LOW_BITS = 41
@@ -83,7 +83,7 @@ class Ranking:
             low |= ~np.isin(numbers, self._avoid) * _NOT_AVOIDED
         return low
 
-    def top(self, total: Int64s, count: int) -> tuple[list[int], list[int]]:
+    def top(self, total: Whole, count: int) -> tuple[list[int], list[int]]:
         """The best ``count`` rows with total ≥ 0, best first, with their keys (OWN_FIRST | total <<
         41 | low)."""
         size = len(total)
@@ -92,7 +92,8 @@ class Ranking:
         low = self.low()
         if int(total.max()) >= _PACKED_LIMIT:
             return _top_by_two_keys(total, low, count)
-        keys = np.left_shift(total, LOW_BITS, out=View(self._snapshot).ints("keys"))
+        keys = View(self._snapshot).ints("keys")
+        np.left_shift(total, LOW_BITS, out=keys, dtype=np.int64)
         keys |= low  # negative where the total is
         if self._own_first:
             keys |= (low & _OWN) << np.int64(_OWN_SHIFT)
@@ -120,7 +121,7 @@ def _top_few(keys: Int64s, count: int) -> tuple[list[int], list[int]]:
     return rows, found
 
 
-def _top_by_two_keys(total: Int64s, low: Int64s, count: int) -> tuple[list[int], list[int]]:
+def _top_by_two_keys(total: Whole, low: Int64s, count: int) -> tuple[list[int], list[int]]:
     rows = np.flatnonzero(total >= 0)
     totals, low = total[rows], low[rows]
     order = np.lexsort((low, totals))[::-1][:count]

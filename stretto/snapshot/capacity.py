@@ -25,7 +25,8 @@ class Capacity(NamedTuple):
     """One resource's allocatable amounts over the rows that were ever used."""
 
     floats: npt.NDArray[np.float64]
-    """float64[rows]; 1.0 where a node has none, so that division is harmless."""
+    """float64[rows]; not 0 where a node has none, so that division is harmless. Not to be written
+    to: all rows may be one number in memory."""
     plain: bool
     """Every live node has some, and none more than is exact."""
 
@@ -47,9 +48,12 @@ class CapacityCache:
         found = self._made.get(column.name)
         if found is None:
             alloc = column.alloc[: self._snapshot.rows]
-            floats = np.where(alloc == 0, 1, alloc).astype(np.float64)
             has_all = int(np.count_nonzero(alloc)) == self._snapshot.node_count
             largest = int(alloc.max(initial=0))
+            floats = np.where(alloc == 0, 1, alloc).astype(np.float64)
+            if ((alloc == 0) | (alloc == largest)).all():
+                # Nodes of one kind: one number for all rows, which takes no room in caches.
+                floats = np.broadcast_to(np.float64(max(largest, 1)), alloc.shape)
             found = Capacity(floats, plain=has_all and largest <= _EXACT)
             self._made[column.name] = found
         return found

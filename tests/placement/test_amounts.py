@@ -9,10 +9,14 @@ import msgspec
 import pytest
 
 from stretto.model.shape import Shape
+from stretto.model.unit import Cause
 from stretto.placement.kernel import Kernel
 from stretto.placement.parts import pattern_of
 from stretto.placement.profiles import Profiles
+from stretto.snapshot.columns import Snapshot
+from stretto.snapshot.delta import Delta, NodeChange, NodeRow
 from tests.placement import worlds
+from tests.placement.test_batches import fresh as in_variant
 
 
 def fresh(snapshot) -> Kernel:
@@ -70,3 +74,60 @@ def test_what_is_asked_for_and_what_is_not_are_different_patterns():
     assert pattern_of(some) == pattern_of(more)
     assert len({pattern_of(each) for each in (some, none)}) == 2
     assert pattern_of(some) != pattern_of(msgspec.structs.replace(some, namespace="other"))
+
+
+def plain_cluster(rng: random.Random, nodes: int) -> Snapshot:
+    """Every node has every resource, so that scores are computed in doubles. In every second
+    cluster all nodes are of one kind; some are very large, and some are overfull."""
+    snapshot = Snapshot()
+    kinds = [
+        (
+            ("cpu", rng.choice((1000, 31_850))),
+            ("ephemeral-storage", 1 << rng.randint(30, 46)),
+            ("example.com/gpu", 8),
+            ("memory", rng.randint(1, 1 << 46)),
+            ("pods", 110),
+        )
+        for _ in range(rng.choice((1, 3)))
+    ]
+    delta = Delta(epoch=1, sequence=1)
+    delta.nodes = [
+        NodeChange(n + 1, NodeRow(name=f"n{n}", uid=f"u{n}", allocatable=rng.choice(kinds)))
+        for n in range(nodes)
+    ]
+    snapshot.apply(delta)
+    snapshot.apply(Delta(epoch=1, sequence=2, removed_nodes=[2]))
+    for row in {0, *range(2, nodes)}:
+        used = rng.randint(0, 1100), rng.randint(0, (kinds[0][3][1] * 11) // 10)
+        pod = Shape("stretto", "default", requests=(("cpu", used[0]), ("memory", used[1])))
+        slack = {"nonzero_cpu_milli": used[0] + 100, "nonzero_memory": used[1] + 1}
+        snapshot.add_pod(msgspec.structs.replace(pod, **slack), row)
+    return snapshot
+
+
+@pytest.mark.parametrize("variant", range(6))
+@pytest.mark.parametrize("seed", range(12))
+def test_all_rows_at_once_agree_with_rows_one_at_a_time_in_doubles(seed, variant):
+    """Also where a score is a whole number, or all but one, and where pods come meanwhile."""
+    rng = random.Random(seed)
+    snapshot = plain_cluster(rng, 24)
+    kernel = in_variant(snapshot, variant=variant)
+    memory = int(snapshot.resources.column("memory").alloc.max())
+    for _ in range(20):
+        amounts = (
+            rng.choice((0, 10, 100, 637, 1000)),
+            rng.choice((0, memory // 100, memory // 50 + 1, memory // 2 - 1, memory, 123_456_789)),
+        )
+        shape = Shape(
+            "stretto", "default", requests=(("cpu", amounts[0]), ("memory", amounts[1])),
+            nonzero_cpu_milli=amounts[0] or 100, nonzero_memory=amounts[1] or 200 << 20,
+            score_requests=(amounts[0] or 100, amounts[1] or 200 << 20),
+        )  # fmt: skip
+        totals = kernel.totals(shape)
+        compiled = kernel._compiled(shape)
+        assert totals == [compiled.total_of_row(row) for row in range(snapshot.rows)]
+        mask = kernel.filter(shape)
+        fits = [kernel.check_one(shape, row) is Cause.NONE for row in range(snapshot.rows)]
+        assert fits == mask.tolist()
+        assert fits == [total >= 0 for total in totals]
+        kernel.place(shape, rng.randint(1, 12), seed=seed)

@@ -13,7 +13,17 @@ import math
 import numpy as np
 
 from stretto.model.shape import Shape
-from stretto.placement.framework import MAX_SCORE, Floats, Int64s, Numbers, Plugin, Scorer, View
+from stretto.placement.framework import (
+    MAX_SCORE,
+    Floats,
+    Int16s,
+    Int64s,
+    Numbers,
+    Plugin,
+    Scorer,
+    View,
+)
+from stretto.placement.kept_rows import KeptRows
 from stretto.placement.resource_scoring import (
     ScoredResource,
     WeightedResource,
@@ -27,30 +37,30 @@ from stretto.snapshot.columns import Snapshot
 NAME = "NodeResourcesBalancedAllocation"
 _SHIFT = 150
 """50 + (50 + a − b) // 2 = (a − (b − 150)) // 2."""
-_FEW = 8
-"""Up to this many changed rows are refreshed one by one."""
 
 
 def _evenness(fractions: list[Floats]) -> Floats:
     """S before truncation, from fractions ≤ 1; spoils its input."""
     if len(fractions) == 2:
-        std = fractions[0]
-        std -= fractions[1]
-        np.abs(std, out=std)
-        std *= 0.5
-    else:
-        mean = fractions[0].copy()
-        for fraction in fractions[1:]:
-            mean += fraction
-        mean /= len(fractions)
-        std = np.zeros(len(mean))
-        for fraction in fractions:
-            std += (fraction - mean) * (fraction - mean)
-        std /= len(fractions)
-        np.sqrt(std, out=std)
+        # (1 - |a - b| / 2) * 100, with two powers of 2 moved: the same doubles, a pass less.
+        even = fractions[0]
+        even -= fractions[1]
+        np.abs(even, out=even)
+        np.subtract(2, even, out=even)
+        even *= MAX_SCORE // 2
+        return even
+    mean = fractions[0].copy()
+    for fraction in fractions[1:]:
+        mean += fraction
+    mean /= len(fractions)
+    std = np.zeros(len(mean))
+    for fraction in fractions:
+        std += (fraction - mean) * (fraction - mean)
+    std /= len(fractions)
+    np.sqrt(std, out=std)
     np.subtract(1, std, out=std)
     std *= MAX_SCORE
-    return np.trunc(std, out=std)
+    return std
 
 
 def _evenness_row(fractions: list[float]) -> int:
@@ -70,64 +80,41 @@ def _evenness_row(fractions: list[float]) -> int:
     return int((1 - std) * MAX_SCORE)
 
 
-class Before:
-    """S without the pod, kept per set of resources: the same for every shape, refreshed by changed
-    rows.
+class Before(KeptRows[np.int16]):
+    """S − 150 without the pod, kept per set of resources.
 
     Only right where every node has all of the resources; otherwise the scorer computes it itself.
     """
 
     def __init__(self, snapshot: Snapshot, items: list[ScoredResource]) -> None:
-        self._snapshot = snapshot
+        super().__init__(snapshot)
         self._items = items
-        self._stamp = -1
-        self._values: Floats = np.zeros(0)
 
     @classmethod
     def on(cls, snapshot: Snapshot, items: list[ScoredResource]) -> Before:
         """The one of a snapshot for these resources."""
-        key = (NAME, *(item.column.name for item in items))
+        key = (NAME, *[item.column.name for item in items])
         found = snapshot.derived.get(key)
         if found is None:
             found = snapshot.derived[key] = cls(snapshot, items)
         assert isinstance(found, cls)
         return found
 
-    def refreshed(self) -> Floats:
-        """float64[rows]: S − 150, as the scorer subtracts it."""
-        snapshot = self._snapshot
-        changed = snapshot.changes.since(self._stamp) if self._stamp >= 0 else None
-        if (
-            changed is None
-            or len(self._values) != snapshot.rows
-            or len(changed) * 4 > snapshot.rows
-        ):
-            self._values = self._over(View(snapshot))
-        elif len(changed) <= _FEW:
-            for row in changed:
-                self._values[row] = self.of_row(row) - _SHIFT
-        else:
-            rows = np.array(changed, dtype=np.int64)
-            self._values[rows] = self._over(View(snapshot, rows))
-        self._stamp = snapshot.changes.stamp
-        return self._values
-
-    def _over(self, view: View) -> Floats:
+    def _over(self, view: View) -> Int16s:
         fractions = []
         for item in self._items:
             floats = view.of(self._snapshot.capacities.of(item.column).floats)
             fractions.append(_fraction(view.of(item.used.used_float), floats))
-        return _evenness(fractions) - _SHIFT
+        return _evenness(fractions).astype(np.int16) - np.int16(_SHIFT)
 
-    def of_row(self, row: int) -> int:
-        """One row, whatever it has."""
+    def _of_row(self, row: int) -> int:
         fractions = []
         for column, used, _, _ in self._items:
             capacity = float(column.alloc_cells[row])
             if capacity:
                 fraction = float(used.used_cells[row]) / capacity
                 fractions.append(fraction if fraction < 1.0 else 1.0)
-        return _evenness_row(fractions)
+        return _evenness_row(fractions) - _SHIFT
 
 
 class BalancedScorer(Scorer):
@@ -151,15 +138,16 @@ class BalancedScorer(Scorer):
             return by_presence(view, self._items, self._group)
         after = []
         for i, (item, capacity) in enumerate(zip(self._items, capacities, strict=True)):
-            fraction = view.floats(f"balanced {i}")
+            fraction = view.floats(f"work {i}" if i else "work")
             np.add(view.of(item.used.used_float), item.request, out=fraction)
             fraction /= view.of(capacity.floats)
             after.append(np.minimum(fraction, 1.0, out=fraction))
-        score = _evenness(after)
+        score = view.buffer("balanced", np.int16)
+        np.copyto(score, _evenness(after), casting="unsafe")  # truncates
         # 50 + (50 + after - before) // 2, the outer 50 moved inside: two passes fewer.
         score -= view.of(self._before.refreshed())
-        score *= 0.5
-        return np.floor(score, out=score)
+        score >>= 1
+        return score
 
     def _group(self, active: list[ScoredResource], rows: Int64s) -> Int64s:
         if len(active) < 2:
@@ -169,7 +157,7 @@ class BalancedScorer(Scorer):
             used, floats = item.used.used[rows], item.column.alloc[rows].astype(np.float64)
             after.append(_fraction(used + item.request, floats))
             before.append(_fraction(used, floats))
-        change = (_evenness(after) - _evenness(before)).astype(np.int64)
+        change = _evenness(after).astype(np.int64) - _evenness(before).astype(np.int64)
         return MAX_SCORE // 2 + (MAX_SCORE // 2 + change) // 2
 
     def raw_row(self, row: int) -> int:

@@ -10,6 +10,7 @@ from stretto.model.shape import Shape
 from stretto.model.unit import Cause
 from stretto.placement.devices.world import world_of
 from stretto.placement.framework import Bools, Filter, Plugin, Rejection, Scorer, View
+from stretto.placement.kept_rows import KeptRows
 from stretto.placement.resource_names import BASIC, is_extended, is_scalar
 from stretto.placement.resource_scoring import FitScorer, Strategy, WeightedResource, scored
 from stretto.snapshot.columns import Snapshot
@@ -37,6 +38,29 @@ class FitArgs(msgspec.Struct, frozen=True):
         if not is_extended(name):
             return False
         return name in self.ignored or name.partition("/")[0] in self.ignored_groups
+
+
+class FreeSlots(KeptRows[np.bool_]):
+    """Whether a row takes one more pod by its number of pods."""
+
+    @classmethod
+    def on(cls, snapshot: Snapshot) -> FreeSlots:
+        """The one of a snapshot."""
+        key = ("free slots",)
+        found = snapshot.derived.get(key)
+        if found is None:
+            found = snapshot.derived[key] = cls(snapshot)
+        assert isinstance(found, cls)
+        return found
+
+    def _over(self, view: View) -> Bools:
+        pods = self._snapshot.resources.column(PODS)
+        free: Bools = view.of(pods.used) < view.of(pods.alloc)
+        return free
+
+    def _of_row(self, row: int) -> bool:
+        pods = self._snapshot.resources.column(PODS)
+        return pods.used_cells[row] < pods.alloc_cells[row]
 
 
 class FitFilter(Filter):
@@ -78,14 +102,21 @@ class FitFilter(Filter):
         wants = self.wants()
         if wants is None:
             return np.zeros(view.size, dtype=np.bool_)
-        passes = view.bools("fit")
-        np.less(view.of(self._pods.used), view.of(self._pods.alloc), out=passes)
-        free, enough = view.ints("fit"), view.bools("fit part")
+        passes, enough = view.bools("fit"), view.bools("fit part")
+        np.copyto(passes, view.of(FreeSlots.on(self._snapshot).refreshed()))
         for column, amount in wants:
-            np.subtract(view.of(column.alloc), view.of(column.used), out=free)
-            np.greater_equal(free, amount, out=enough)
-            if column.name in self._backed:
-                enough |= view.of(column.alloc) == 0
+            capacity = self._snapshot.capacities.of(column)
+            if capacity.plain:
+                # In doubles: the columns that scores divide are in the memory caches anyway.
+                used = view.floats("work")
+                np.add(view.of(column.used_float), float(amount), out=used)
+                np.less_equal(used, view.of(capacity.floats), out=enough)
+            else:
+                free = view.ints("fit")
+                np.subtract(view.of(column.alloc), view.of(column.used), out=free)
+                np.greater_equal(free, amount, out=enough)
+                if column.name in self._backed:
+                    enough |= view.of(column.alloc) == 0
             passes &= enough
         return passes
 
