@@ -6,8 +6,7 @@ server wrote them, because an allocation repeats them; who computes with them re
 (resource version, finalizers) is left out: a row changes only when a decision may.
 """
 
-from __future__ import annotations
-
+# Annotations are not put off as text here: msgspec would compile it again in each process.
 import msgspec
 
 from stretto.model.shape import NodeTerm

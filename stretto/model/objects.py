@@ -6,8 +6,7 @@ shape (resources, affinity, tolerations, …) stay raw bytes: :mod:`stretto.mode
 as a key and decodes them once per shape, not once per pod.
 """
 
-from __future__ import annotations
-
+# Annotations are not put off as text here: msgspec would compile it again in each process.
 from datetime import datetime
 
 import msgspec
@@ -150,6 +149,12 @@ class SchedulingGroup(_Object, frozen=True, gc=False):
     pod_group_name: str = ""
 
 
+class SchedulingGate(_Object, frozen=True, gc=False):
+    """A reason to hold the pod back; gone when someone removes it."""
+
+    name: str = ""
+
+
 class PodSpec(_Object, frozen=True, gc=False):
     """What the pod asks for."""
 
@@ -174,12 +179,6 @@ class PodSpec(_Object, frozen=True, gc=False):
     """Membership of a PodGroup (1.36 and later)."""
     workload_ref: Present | None = None
     """The same in 1.35."""
-
-
-class SchedulingGate(_Object, frozen=True, gc=False):
-    """A reason to hold the pod back; gone when someone removes it."""
-
-    name: str = ""
 
 
 class PodCondition(_Object, frozen=True, gc=False):

@@ -8,10 +8,10 @@ between pods that differ in them only. ``digest`` is a content hash over the can
 equal in every process.
 """
 
-from __future__ import annotations
-
+# Annotations are not put off as text here: msgspec would compile it again in each process.
 import hashlib
 from functools import cached_property
+from typing import Self
 
 import msgspec
 
@@ -230,19 +230,19 @@ class Shape(msgspec.Struct, frozen=True, dict=True):
     pods of a DaemonSet; it is then in no term, so that these differ in this parameter only."""
 
     @cached_property
-    def anywhere(self) -> Shape:
+    def anywhere(self) -> Self:
         """The shape without the parameter ``only_node``."""
         return msgspec.structs.replace(self, only_node="") if self.only_node else self
 
     @cached_property
-    def claimless(self) -> Shape:
+    def claimless(self) -> Self:
         """The shape without its claims, to volumes and to devices, and whose they must be."""
         if not self.claims and not self.device_claims:
             return self
         return msgspec.structs.replace(self, claims=(), device_claims=(), owner=("", ""))
 
     @cached_property
-    def spelled_out(self) -> Shape:
+    def spelled_out(self) -> Self:
         """The shape with ``only_node`` written into its required terms."""
         if not self.only_node:
             return self

@@ -4,8 +4,7 @@ A :class:`Delta` is applied in a fixed order: shapes, nodes, pods, removed nodes
 node numbers belong to the Binder's epoch. A full state is the same record in chunks.
 """
 
-from __future__ import annotations
-
+# Annotations are not put off as text here: msgspec would compile it again in each process.
 import msgspec
 
 from stretto.model.shape import Shape

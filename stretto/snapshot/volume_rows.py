@@ -4,8 +4,7 @@ The Binder and the golden cases make rows by :func:`storage_row`; they travel in
 (kind, key, payload) and are decoded once by :class:`stretto.snapshot.volumes.VolumeBook`.
 """
 
-from __future__ import annotations
-
+# Annotations are not put off as text here: msgspec would compile it again in each process.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
