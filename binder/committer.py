@@ -370,11 +370,14 @@ class CommitLoop:
         if self.machine.book.drifted and now - self._rebuilt_at >= REBUILD_EVERY_S:
             self._rebuilt_at = now
             self.ledger_ok = False
+            self._metrics.repairs.labels("drift").inc()
             await self._repair.rebuild()
             self.ledger_ok = True
 
     async def _repair_until_whole(self, error: Exception) -> None:
         self.ledger_ok = False
+        cause = "gap" if isinstance(error, LedgerGap) else "unanswered"
+        self._metrics.repairs.labels(cause).inc()
         logger.error("%s; commits stand still until the ledger is whole", error)
         self._audit.note(AuditRecord("lost", cause=str(error)))
         pause_s = REPAIR_FIRST_S

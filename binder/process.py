@@ -23,6 +23,7 @@ from binder.doubts import Doubts
 from binder.evictor import Evictor
 from binder.executor import Executor
 from binder.extender_binds import ExtenderBinds
+from binder.gauges import Gauges
 from binder.machine import Machine
 from binder.prebinder import PreBinder, limit_s
 from binder.publisher import Publisher
@@ -315,10 +316,14 @@ class BinderProcess:
 
     async def _count(self, parts: Parts, events: EventWriter | None) -> None:
         """Refresh the gauges, and look after what nobody answers for."""
-        doubts = Doubts()
+        doubts, gauges = Doubts(), Gauges(parts.machine, self._metrics)
         dropped = 0
         while True:
-            self._gauges(parts.machine)
+            gauges.look(
+                now=time.monotonic(),
+                silence_s=self._watches.silence_s(),
+                generations=self._ledger.generations,
+            )
             if events is not None:
                 self._metrics.events_dropped.inc(events.dropped - dropped)
                 dropped = events.dropped
@@ -328,27 +333,6 @@ class BinderProcess:
             parts.machine.committer.stakes.tick(asyncio.get_running_loop().time())
             parts.commits.changed()  # a commit that waits for the watches looks again
             await asyncio.sleep(METRICS_EVERY_S)
-
-    def _gauges(self, machine: Machine) -> None:
-        metrics = self._metrics
-        metrics.resolving.set(sum(binding.resolving for binding in machine.open.values()))
-        metrics.sequence.set(machine.cluster.sequence)
-        for event, count in machine.committer.stakes.counts.items():
-            metrics.stakes.labels(event).set(count)
-        metrics.stake_nodes.set(machine.committer.stakes.kept_nodes)
-        metrics.frozen_nodes.set(sum(node.frozen for node in machine.cluster.nodes.values()))
-        metrics.unaccounted.set(machine.cluster.quota.unaccounted)
-        metrics.cache_size.labels("nodes").set(len(machine.cluster.nodes))
-        metrics.cache_size.labels("pods").set(len(machine.cluster.pods))
-        metrics.cache_size.labels("assumed_pods").set(len(machine.open))
-        metrics.reservations.labels("open").set(len(machine.open))
-        metrics.reservations.labels("prebind").set(len(machine.prebinds))
-        metrics.reservations.labels("bound").set(len(machine.bindings) - len(machine.open))
-        metrics.watch_lag.set(self._watches.silence_s())
-        for column in machine.cluster.snapshot.resources.columns.values():
-            if column.dense and not column.name.startswith("("):  # nodes offer it
-                metrics.allocatable.labels(column.name).set(int(column.alloc.sum()))
-                metrics.used.labels(column.name).set(int(column.used.sum()))
 
 
 def standby_sees(machine: Machine) -> None:

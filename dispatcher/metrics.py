@@ -6,7 +6,9 @@ kube-scheduler's names and labels are used where it has them; what only Stretto 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Sized
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence, Sized
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -18,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from dispatcher.contention import PartitionMode
 from dispatcher.machine import Machine
+from dispatcher.shape_records import Mode
 from dispatcher.states import State, pending
 from stretto.kube.client import KubeClient
 from stretto.kube.events import EventWriter
@@ -53,8 +56,17 @@ COUNTERS = (
 class DispatcherCollector(Collector):
     """Reads the machine when scraped."""
 
-    def __init__(self, machine: Machine, *, client: KubeClient, lease: LeaseMetrics) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        client: KubeClient,
+        lease: LeaseMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``clock`` is that of the machine's times."""
         self._machine = machine
+        self._clock = clock
         self._client = client
         self._lease = lease
         self.events: Sequence[EventWriter] = ()
@@ -65,6 +77,7 @@ class DispatcherCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every family, from the numbers as they are now."""
         yield from self._queues()
+        yield from self._waits()
         yield from self._attempts()
         yield from self._durations()
         yield from self._ladder()
@@ -114,6 +127,26 @@ class DispatcherCollector(Collector):
         for (plugin, profile), count in self._rejected_nodes().items():
             nodes.add_metric([plugin, profile], count)
         yield nodes
+
+    def _waits(self) -> Iterator[Metric]:
+        """A look at the heads of the lines: nothing is kept for it on the way of a pod."""
+        now, longest = self._clock(), {"active": 0.0, "unschedulable": 0.0}
+        for shape in list(self._machine.shapes.by_number.values()):
+            if shape.mode is Mode.PARKED and len(shape):
+                parked_s = now - shape.parked_at
+                longest["unschedulable"] = max(longest["unschedulable"], parked_s)
+            elif shape.takeable():
+                with contextlib.suppress(StopIteration, RuntimeError):  # taken meanwhile
+                    longest["active"] = max(longest["active"], now - shape.head().since)
+        family = GaugeMetricFamily(
+            "stretto_dispatcher_longest_wait_seconds",
+            "Seconds since the last attempt of the line that has waited longest for one, by queue: "
+            "active (it may be taken), unschedulable (until something happens that may help).",
+            labels=["queue"],
+        )
+        for queue, seconds in longest.items():
+            family.add_metric([queue], seconds)
+        yield family
 
     def _rejected_nodes(self) -> dict[tuple[str, str], int]:
         counts: dict[tuple[str, str], int] = {}

@@ -73,6 +73,8 @@ class Ledger:
         self.owner = owner
         self._keys = {part: f"{{stretto:{owner}}}:{part}".encode() for part in PARTS}
         self._timeout_s = timeout_s
+        self.generations = 0
+        """How many have begun with an :meth:`install` of ours."""
         self._calls = Calls(
             server, where=self.where, keys=tuple(self._keys.values()), timeout_s=timeout_s,
             first_pause_s=first_pause_s,
@@ -152,6 +154,7 @@ class Ledger:
             )
         generation, intact, previous, waiting, restarted = decode(reply[1])
         names = Names(msgspec.json.decode(reply[2], type=list[str]) if reply[2] else ())
+        self.generations += not intact
         self._calls.taken(generation=generation, epoch=epoch, token=token, names=names)
         return InstallReply(generation, bool(intact), previous, waiting, bool(restarted))
 

@@ -63,6 +63,7 @@ class BinderMetrics:
         self._declare_binds()
         self._declare_preemption()
         self._declare_state()
+        self._declare_ledger()
         if api is not None:
             registry.register(ApiUsage(api))
         for collector in also:
@@ -81,6 +82,12 @@ class BinderMetrics:
         )
         self.resolving = Gauge(
             "stretto_resolving", "Pods whose bind is being resolved or fenced.", registry=registry
+        )
+        self.oldest_reservation = Gauge(
+            "stretto_oldest_reservation_seconds",
+            "Seconds for which the oldest reservation has waited for its bind to be settled; one "
+            "whose volumes are being provisioned may take minutes.",
+            registry=registry,
         )
         self.reservations = Gauge(
             "stretto_reservations", "Ledger entries, by state.", ["state"], registry=registry
@@ -129,16 +136,6 @@ class BinderMetrics:
             "other stands for it.",
             registry=registry,
         )
-        self.drift = Counter(
-            "stretto_ledger_drift",
-            "Times ledger and memory disagreed on a node, which is frozen until that is mended.",
-            registry=registry,
-        )
-        self.audit_rounds = Gauge(
-            "stretto_ledger_audit_rounds",
-            "Times that all nodes were compared between ledger and memory.",
-            registry=registry,
-        )
         self.followers = Gauge("stretto_followers", "Followers of the log.", registry=registry)
         self.sequence = Gauge("stretto_log_sequence", "Sequence of the log.", registry=registry)
         self.watch_lag = Gauge(
@@ -162,5 +159,33 @@ class BinderMetrics:
             "Sum over the nodes of what bound and reserved pods take, by resource, in base units "
             "(cpu in milli).",
             ["resource"],
+            registry=registry,
+        )
+
+    def _declare_ledger(self) -> None:
+        registry = self.registry
+        self.drift = Counter(
+            "stretto_ledger_drift",
+            "Times ledger and memory disagreed on a node, which is frozen until that is mended.",
+            registry=registry,
+        )
+        self.repairs = Counter(
+            "stretto_ledger_repairs",
+            "Times that commits stood still until the ledger was made equal to memory, by cause: "
+            "gap (it had lost acknowledged writes), unanswered (a call), drift.",
+            ["cause"],
+            registry=registry,
+        )
+        for cause in ("gap", "unanswered", "drift"):
+            self.repairs.labels(cause)
+        self.generations = Counter(
+            "stretto_ledger_generations",
+            "Ledgers begun anew: found empty, or with a rebuild that had not ended, or written "
+            "again after drift.",
+            registry=registry,
+        )
+        self.audit_rounds = Gauge(
+            "stretto_ledger_audit_rounds",
+            "Times that all nodes were compared between ledger and memory.",
             registry=registry,
         )

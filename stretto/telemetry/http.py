@@ -29,6 +29,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from stretto.config.addresses import split_address
 from stretto.telemetry.guard import Guard, TelemetryError, Verdict, names_in
+from stretto.telemetry.loop_lag import LoopLag
 from stretto.telemetry.story import StoryLog
 
 logger = logging.getLogger(__name__)
@@ -164,7 +165,8 @@ class TelemetryServer:
     """Serve until :meth:`close`; made ready to answer by the constructor.
 
     ``live`` and ``ready`` are called on the server's threads: they may read, not change. If the
-    constructor is called in an event loop, /livez and /readyz fail while that loop is wedged.
+    constructor is called in an event loop, /livez and /readyz fail while that loop is wedged, and
+    ``registry`` tells how late it is.
 
     Raises:
         TelemetryError: the address is malformed or in use.
@@ -203,6 +205,10 @@ class TelemetryServer:
             target=self._server.serve_forever, args=(0.1,), name="telemetry", daemon=True
         )
         self._thread.start()
+        self._lag = LoopLag()
+        if self._loop is not None:
+            registry.register(self._lag)
+            self._lag.start(self._loop)
         logger.info("metrics and health are served on port %d", self.port)
 
     def asked(self) -> None:
@@ -211,6 +217,7 @@ class TelemetryServer:
 
     def close(self) -> None:
         """Stop listening."""
+        self._lag.stop()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 
 from stretto.ledger.types import EntryState, LedgerGap, LedgerUnavailable
 from stretto.model.unit import Cause, OutcomeKind, VerdictKind
@@ -143,6 +144,11 @@ async def test_a_pod_recreated_in_flight_is_gone(rig: Rig) -> None:
     assert not (await pod_of(rig.client, "p"))["spec"].get("nodeName")
 
 
+def told(rig: Rig) -> str:
+    """The metrics as they are scraped."""
+    return generate_latest(rig.metrics.registry).decode()
+
+
 @pytest.mark.parametrize("error", [LedgerUnavailable, LedgerGap])
 async def test_a_ledger_that_fails_stops_commits_and_is_mended(
     rig: Rig, error: type[Exception]
@@ -163,6 +169,8 @@ async def test_a_ledger_that_fails_stops_commits_and_is_mended(
     await until(lambda: rig.commits.ledger_ok, "whole again")
     rig.commits.propose([await rig.proposal("c", "n1")])
     await until(lambda: states(rig) == [EntryState.BOUND] * 2, "goes on")
+    cause = "gap" if error is LedgerGap else "unanswered"
+    assert f'stretto_ledger_repairs_total{{cause="{cause}"}} 1.0' in told(rig)
     rig.ledger.twin.validate()
     rig.machine.validate()
 
@@ -193,6 +201,7 @@ async def test_drift_freezes_the_node_until_the_ledger_is_written_anew(rig: Rig)
     await until(lambda: "rebuild" in rig.ledger.calls, "rebuilt")
     await until(lambda: not rig.machine.cluster.nodes[uid].frozen, "thawed")
     assert rig.verdicts[0].cause is Cause.LEDGER
+    assert 'stretto_ledger_repairs_total{cause="drift"} 1.0' in told(rig)
     rig.commits.propose([await rig.proposal("p", "n1")])
     await until(lambda: states(rig) == [EntryState.BOUND], "bound")
 

@@ -48,6 +48,35 @@ def test_how_long_an_attempt_took_is_told_however_it_ended() -> None:
     assert totals == {("unschedulable", "stretto"): 0.5, ("error", "stretto"): 2.0}
 
 
+def test_how_long_a_line_has_had_no_attempt_is_told() -> None:
+    """Of lines that may be taken since the pod joined or came back, of parked ones since they were
+    decided."""
+    brain = Brain()
+    client = SimpleNamespace(usage=SimpleNamespace(snapshot=dict, denied=list))
+    collector = DispatcherCollector(
+        brain.machine, client=client, lease=LeaseMetrics("d", lambda: 0.0), clock=lambda: brain.now
+    )
+
+    def longest() -> tuple[float, float]:
+        name = "stretto_dispatcher_longest_wait_seconds"
+        (family,) = [f for f in collector.collect() if f.name == name]
+        seconds = {s.labels["queue"]: s.value for s in family.samples}
+        return seconds["active"], seconds["unschedulable"]
+
+    assert longest() == (0, 0)
+    brain.pod("a")
+    brain.wait(30)
+    brain.pod("b", shape(2))
+    brain.wait(10)
+    assert longest() == (40, 0)
+    brain.shard()
+    brain.dispatch()
+    assert longest() == (0, 0), "they are out"
+    brain.unplaceable("a", at=5)
+    brain.wait(7)
+    assert longest() == (0, 7)
+
+
 def test_members_of_a_gang_that_wait_are_in_a_queue_that_is_told() -> None:
     brain = gang()
     client = SimpleNamespace(usage=SimpleNamespace(snapshot=dict, denied=list))

@@ -101,6 +101,7 @@ async def test_install_whose_reply_was_lost_says_the_same_again(
     proxy.losses = [Loss.REPLY]
     reply = await ledger.install(5)
     assert (reply.intact, reply.previous_epoch) == (False, 0)
+    assert ledger.generations == 1, "a call that is sent again begins one generation"
     await ledger.close()
 
 
@@ -125,6 +126,8 @@ async def test_a_successor_that_began_anew_fences_too(server_url: str, owner: st
     old = await connected(server_url, owner)
     new = await Ledger.open(server_url, owner=owner)
     assert not (await new.install(6, force_rebuild=True)).intact
+    assert (await new.install(6)).intact is False, "its rebuild has not ended"
+    assert new.generations == 2
     with pytest.raises(LedgerFenced):
         await old.reserve([unit("u3", "n1")])
     await old.close()

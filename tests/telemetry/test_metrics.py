@@ -16,6 +16,7 @@ from dispatcher.machine import Machine
 from dispatcher.metrics import DispatcherCollector
 from stretto.kube.usage import Usage
 from stretto.telemetry.binder_metrics import BinderMetrics
+from stretto.telemetry.loop_lag import LoopLag
 from stretto.telemetry.metrics import PREFIXES, LeaseMetrics
 from stretto.telemetry.shard_metrics import ShardMetrics
 
@@ -64,7 +65,13 @@ def dispatchers() -> Iterator[tuple[str, str, str, set[str]]]:
         yield family.name, family.type, family.documentation, names
 
 
-ALL = [*declared(BinderMetrics), *declared(ShardMetrics), *dispatchers()]
+def of_every_role() -> Iterator[tuple[str, str, str, set[str]]]:
+    """What the server of metrics adds itself."""
+    for family in LoopLag().collect():
+        yield family.name, family.type, family.documentation, set()
+
+
+ALL = [*declared(BinderMetrics), *declared(ShardMetrics), *dispatchers(), *of_every_role()]
 
 
 def test_every_metric_is_explained_in_a_sentence() -> None:

@@ -1,0 +1,56 @@
+"""What is read from the Binder's parts once a second, so that no pod pays for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from binder.machine import Machine
+from stretto.telemetry.binder_metrics import BinderMetrics
+
+
+class Ages:
+    """Since when things have been there, to the period of the looks."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def oldest_s(self, uids: Iterable[str], *, now: float) -> float:
+        """Those that are there now; the seconds for which the oldest has been seen, 0 for none."""
+        self._since = {uid: self._since.get(uid, now) for uid in uids}
+        return now - min(self._since.values(), default=now)
+
+
+class Gauges:
+    """Brings a Binder's gauges up to date."""
+
+    def __init__(self, machine: Machine, metrics: BinderMetrics) -> None:
+        self._machine = machine
+        self._metrics = metrics
+        self._reservations = Ages()
+        self._generations = 0
+
+    def look(self, *, now: float, silence_s: float, generations: int) -> None:
+        """``now``: monotonic; ``silence_s``: of the watches; ``generations``: that the ledger has
+        begun so far."""
+        machine, metrics = self._machine, self._metrics
+        metrics.resolving.set(sum(binding.resolving for binding in machine.open.values()))
+        metrics.oldest_reservation.set(self._reservations.oldest_s(machine.open, now=now))
+        metrics.generations.inc(generations - self._generations)
+        self._generations = generations
+        metrics.sequence.set(machine.cluster.sequence)
+        for event, count in machine.committer.stakes.counts.items():
+            metrics.stakes.labels(event).set(count)
+        metrics.stake_nodes.set(machine.committer.stakes.kept_nodes)
+        metrics.frozen_nodes.set(sum(node.frozen for node in machine.cluster.nodes.values()))
+        metrics.unaccounted.set(machine.cluster.quota.unaccounted)
+        metrics.cache_size.labels("nodes").set(len(machine.cluster.nodes))
+        metrics.cache_size.labels("pods").set(len(machine.cluster.pods))
+        metrics.cache_size.labels("assumed_pods").set(len(machine.open))
+        metrics.reservations.labels("open").set(len(machine.open))
+        metrics.reservations.labels("prebind").set(len(machine.prebinds))
+        metrics.reservations.labels("bound").set(len(machine.bindings) - len(machine.open))
+        metrics.watch_lag.set(silence_s)
+        for column in machine.cluster.snapshot.resources.columns.values():
+            if column.dense and not column.name.startswith("("):  # nodes offer it
+                metrics.allocatable.labels(column.name).set(int(column.alloc.sum()))
+                metrics.used.labels(column.name).set(int(column.used.sum()))
