@@ -106,6 +106,7 @@ class Host:
         context = contextvars.copy_context()
         context.run(HOST.set, self)  # who dials a server starts a task of the server's
         task = self.world.loop.create_task(self._run(work), context=context)
+        task.add_done_callback(lambda _: work.close())  # it may be killed before it has begun
         self.tasks.append(task)
         return task
 
