@@ -22,17 +22,36 @@ GHOST_NS = 5_000_000_000
 """Watch lag that is forgiven between a node's deletion and a bind to it (reliability §1.1: Δw)."""
 
 
+class _LogLine(msgspec.Struct):
+    """A line of a role's own log (:mod:`stretto.telemetry.logs`), which has no act."""
+
+    level: str
+    logger: str
+    msg: str
+
+
 def read_records(lines: Iterable[bytes], findings: Findings) -> list[AuditRecord | None]:
-    """The Binders' acts in order; None for one that cannot be read."""
+    """The Binders' acts in order; None for one that cannot be read. Lines of a log among them, as a
+    container's output has them, are passed over."""
     decoder = msgspec.json.Decoder(AuditRecord)
     records: list[AuditRecord | None] = []
     for number, line in enumerate(lines, 1):
         try:
             records.append(decoder.decode(line))
         except msgspec.DecodeError:
+            if _is_log(line):
+                continue
             findings.gap(f"audit line {number} cannot be read")
             records.append(None)
     return records
+
+
+def _is_log(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=_LogLine)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 @dataclasses.dataclass(slots=True)

@@ -56,7 +56,7 @@ class BinderSettings(LedgerSettings, LeaderSettings):
         default=None,
         metadata={
             "help": "file to which every reservation, bind, fence, eviction and release is "
-            "appended, for `stretto check-history` and for people; none by default"
+            "appended, for `stretto check-history` and for people; - for stdout; none by default"
         },
     )
     log_bytes: int = dataclasses.field(

@@ -2,7 +2,8 @@
 
 Off unless a file is named. A line is one ``write`` to a file opened for appending, so that a
 process that is killed has written what it did, and a successor's lines follow those of its
-predecessor.
+predecessor. ``-`` is stdout, for containers whose file system is read-only: there the lines may
+stand among those of the log, from which their field ``act`` tells them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ import time
 import msgspec
 
 from stretto.model.errors import OperatorError
+
+STDOUT = pathlib.Path("-")
+"""Names stdout instead of a file."""
+_STDOUT_FD = 1
 
 
 class AuditFileError(OperatorError):
@@ -52,7 +57,9 @@ class AuditLog:
         self._epoch = epoch
         self._encode = msgspec.json.Encoder().encode
         self._file = -1
-        if path is not None:
+        if path == STDOUT:
+            self._file = _STDOUT_FD
+        elif path is not None:
             try:
                 self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
             except OSError as error:
@@ -65,10 +72,13 @@ class AuditLog:
         if self._file < 0:
             return
         record.t, record.epoch = time.monotonic_ns(), self._epoch
-        os.write(self._file, self._encode(record) + b"\n")
+        line = self._encode(record) + b"\n"
+        written = os.write(self._file, line)
+        while written < len(line):  # a pipe may take a part
+            written += os.write(self._file, line[written:])
 
     def close(self) -> None:
         """No more records."""
-        if self._file >= 0:
+        if self._file >= 0 and self._file != _STDOUT_FD:
             os.close(self._file)
-            self._file = -1
+        self._file = -1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from stretto.audit.checker import History, check
+from stretto.telemetry.logs import JsonFormatter
 from tests.audit.story import Story, command
 from tests.audit.test_rules import good, two_of_another_gang
 
@@ -380,6 +382,17 @@ def test_a_line_that_cannot_be_read_may_have_been_any_change() -> None:
     findings = check(History(b"\n".join(lines), history.audit, history.ledger, history.owner))
     assert findings.violations == []
     assert findings.verdict == "inconclusive"
+
+
+def test_acts_are_read_among_the_lines_of_a_container_s_log() -> None:
+    history = good().history()
+    assert history.audit is not None
+    record = logging.LogRecord("binder", logging.INFO, "", 0, 'an "act" of %s', ("ours",), None)
+    log = JsonFormatter().format(record).encode()
+    among = b"\n".join(line for act in history.audit.splitlines() for line in (log, act))
+    findings = check(History(history.api, among, history.ledger, history.owner))
+    assert findings.verdict == "held"
+    assert findings.text() == check(history).text(), "as without them"
 
 
 @pytest.mark.parametrize("act", ["open", "reserved", "fenced", "post", "answer"])
