@@ -305,13 +305,19 @@ class Reflector(Generic[K]):
                 whole = buffer.feed(piece)
                 if not whole:
                     continue
-                batch = self._take_lines(whole)
+                batch: list[Event[K]] = []
+                try:
+                    self._take_lines(batch, whole)
+                except KubeError:
+                    # What was seen is not told again, not even by a list: so it is passed on first.
+                    if batch:
+                        yield batch
+                    raise
                 self._healthy()
                 if batch:
                     yield batch
 
-    def _take_lines(self, whole: bytes) -> list[Event[K]]:
-        batch: list[Event[K]] = []
+    def _take_lines(self, batch: list[Event[K]], whole: bytes) -> None:
         for line in self._reader.lines(whole):
             if isinstance(line, Bookmark):
                 self._version = max(self._version, line.version)
@@ -327,7 +333,6 @@ class Reflector(Generic[K]):
             take = self._sightings.deleted if what == "DELETED" else self._sightings.changed
             take(batch, (meta.namespace, meta.name), meta.uid, version, item)
             self._version = max(self._version, version)
-        return batch
 
     def _take_item(self, batch: list[Event[K]], item: K | Unreadable) -> None:
         self._warn_of(item)

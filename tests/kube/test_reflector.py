@@ -131,6 +131,23 @@ async def test_a_watch_that_is_too_old_leads_to_a_new_list_with_the_deletions_fo
     ]
 
 
+async def test_what_came_in_one_piece_with_an_error_is_told() -> None:
+    """It was seen, so that the list that follows says nothing of it."""
+    lines = line("ADDED", pod("b", 11)) + line("DELETED", pod("a", 12))
+    script = [
+        page(10, pod("a", 1)),
+        stream(lines + GONE_LINE),
+        page(30, pod("b", 11)),
+        stream(line("ADDED", pod("c", 31))),
+    ]
+    assert (await told(*script, count=6))[2:] == [
+        ("ADDED", "b", "uid-b", 11),
+        ("DELETED", "a", "uid-a", 12),
+        ("SYNCED", "", "", 30),
+        ("ADDED", "c", "uid-c", 31),
+    ]
+
+
 async def test_a_watch_goes_on_from_the_last_bookmark() -> None:
     script = [
         page(10),
