@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from binder.machine import Machine
 from stretto.telemetry.binder_metrics import BinderMetrics
 
@@ -20,6 +22,37 @@ class Ages:
         return now - min(self._since.values(), default=now)
 
 
+class Collisions:
+    """Nodes that are overcommitted, and those that a foreign pod has made so beside pods of ours.
+
+    The kubelet decides who stays (reliability §1.4 m); here it is told that not all can.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        machine.book.rooms.joined.clear()  # what was there when the Binder opened came to nothing
+        self._due: set[str] = set()
+
+    def look(self) -> tuple[int, int]:
+        """(nodes that are overcommitted, collisions since the last look). Of what came since then
+        the columns may not tell yet: it is looked at the next time."""
+        cluster, bindings = self._machine.cluster, self._machine.bindings
+        over = np.zeros(0, dtype=np.bool_)
+        for column in cluster.snapshot.resources.columns.values():
+            if column.dense and not column.name.startswith("("):
+                more = column.used > column.alloc
+                over = more if not over.size else over | more
+        due, self._due = self._due, set(self._machine.book.rooms.joined)
+        self._machine.book.rooms.joined.clear()
+        collisions = 0
+        for uid in due:
+            node = cluster.nodes.get(uid)
+            row = None if node is None else cluster.snapshot.row_of(node.node_id)
+            if node is not None and row is not None and over[row]:
+                collisions += any(pod in bindings for pod in node.pods)
+        return int(over.sum()), collisions
+
+
 class Gauges:
     """Brings a Binder's gauges up to date."""
 
@@ -27,6 +60,7 @@ class Gauges:
         self._machine = machine
         self._metrics = metrics
         self._reservations = Ages()
+        self._collisions = Collisions(machine)
         self._generations = 0
 
     def look(self, *, now: float, silence_s: float, generations: int) -> None:
@@ -42,6 +76,9 @@ class Gauges:
             metrics.stakes.labels(event).set(count)
         metrics.stake_nodes.set(machine.committer.stakes.kept_nodes)
         metrics.frozen_nodes.set(sum(node.frozen for node in machine.cluster.nodes.values()))
+        overcommitted, collisions = self._collisions.look()
+        metrics.overcommitted.set(overcommitted)
+        metrics.collisions.inc(collisions)
         metrics.unaccounted.set(machine.cluster.quota.unaccounted)
         metrics.cache_size.labels("nodes").set(len(machine.cluster.nodes))
         metrics.cache_size.labels("pods").set(len(machine.cluster.pods))

@@ -28,6 +28,7 @@ from binder.machine import Machine
 from binder.prebinder import PreBinder, limit_s
 from binder.publisher import Publisher
 from binder.recovery import Opening, Repair
+from binder.rejections import Rejections
 from binder.server import BinderServer, Parts
 from binder.watches import Watches
 from stretto.config.binder import BinderSettings
@@ -106,6 +107,8 @@ class BinderProcess:
         self._watches = Watches(
             machine, client, changed=lambda: standby_sees(machine), resolve=nothing_is_held
         )
+        self._rejections = Rejections(client, self._metrics)
+        self._watches.unstarted = self._rejections.left
         self._audit = AuditLog(None)
 
     async def run(self, *, stop: asyncio.Event, ready: asyncio.Event | None) -> None:
@@ -189,6 +192,7 @@ class BinderProcess:
                 tasks.append(asyncio.create_task(parts.commits.run()))
                 tasks.append(asyncio.create_task(parts.prebinder.run()))
                 tasks.append(asyncio.create_task(self._count(parts, events)))
+                tasks.append(asyncio.create_task(self._rejections.run()))
                 self._server.open(parts)
                 self._parts = parts
                 logger.info("open: %d nodes, %d pods", *self._sizes(parts))

@@ -21,6 +21,8 @@ class Rooms:
         self._unchecked = Unchecked(profiles)
         self._foreign: dict[str, dict[str, int]] = {}
         """Node uid → resource → amount of pods that have no ledger entry."""
+        self.joined: set[str] = set()
+        """Nodes that a foreign pod has come to, or grown on; whoever looks takes them out."""
         self._changed: dict[str, None] = {}
         self._gone: dict[str, None] = {}
 
@@ -34,6 +36,7 @@ class Rooms:
         """A node was deleted, and foreign pods are not on it any more."""
         assert uid not in self._cluster.nodes, f"node {uid} is there"
         self._foreign.pop(uid, None)
+        self.joined.discard(uid)
         self._changed.pop(uid, None)
         self._gone[uid] = None
 
@@ -45,6 +48,8 @@ class Rooms:
             add_lines(sums, self._cluster.shape(row.shape_id), sign)
             assert sums["pods"] >= 0, f"fewer than no foreign pods on {row.node_uid}"
             self._changed[row.node_uid] = None
+            if sign > 0:
+                self.joined.add(row.node_uid)
 
     def look_at(self, node_uids: Iterable[str]) -> None:
         """Whether these nodes are frozen has changed."""

@@ -17,6 +17,7 @@ from binder.machine import Machine
 from binder.object_watches import ObjectWatch
 from binder.placed import PodFacts
 from binder.pod_labels import Labels
+from binder.rejections import unstarted
 from stretto.kube.client import KubeClient
 from stretto.kube.reflections import Event, EventKind
 from stretto.kube.reflector import Reflector
@@ -55,6 +56,9 @@ class Namespace(msgspec.Struct):
 
 class Watches:
     """See the module docstring; ``run`` is its task."""
+
+    unstarted: Callable[[str, str, str], None] | None = None
+    """Called with (namespace, name, uid) of a pod of ours that left and had not run."""
 
     def __init__(
         self,
@@ -211,6 +215,8 @@ class Watches:
     def _pod(self, event: Event[Pod]) -> None:
         pod, uid = event.new, event.uid
         if event.kind is EventKind.DELETED or pod is None or pod.ended:
+            if self.unstarted and pod and unstarted(pod) and uid in self._machine.bindings:
+                self.unstarted(event.namespace, event.name, uid)
             self._pod_gone(uid)
             return
         node_name = pod.spec.node_name or ""

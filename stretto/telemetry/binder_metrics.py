@@ -80,6 +80,13 @@ class BinderMetrics:
             buckets=SHORT_BUCKETS,
             registry=registry,
         )
+        self.kubelet_rejections = Counter(
+            "stretto_kubelet_rejections",
+            "Pods that we bound and their kubelet refused, by reason; unread: pods that left "
+            "before they ran and could not be looked at.",
+            ["reason"],
+            registry=registry,
+        )
         self.resolving = Gauge(
             "stretto_resolving", "Pods whose bind is being resolved or fenced.", registry=registry
         )
@@ -129,6 +136,18 @@ class BinderMetrics:
         registry = self.registry
         self.frozen_nodes = Gauge(
             "stretto_frozen_nodes", "Nodes that take no commits until audited.", registry=registry
+        )
+        self.overcommitted = Gauge(
+            "stretto_overcommitted_nodes",
+            "Nodes whose pods ask for more than they offer: others bound pods there, or they "
+            "shrank.",
+            registry=registry,
+        )
+        self.collisions = Counter(
+            "stretto_foreign_collisions",
+            "Times that a pod bound by others came to a node that we hold room of, and together "
+            "they ask for more than it offers.",
+            registry=registry,
         )
         self.unaccounted = Gauge(
             "stretto_quota_unaccounted_pods",

@@ -39,7 +39,7 @@ UPSTREAM: Mapping[str, set[str]] = {
 """kube-scheduler's labels of the metrics that we share with it."""
 LABELS = {
     "attempts", "cause", "code", "counter", "event", "generation", "kind", "mode", "plugin",
-    "profile", "queue", "resource", "result", "shard", "state", "type", "verb",
+    "profile", "queue", "reason", "resource", "result", "shard", "state", "type", "verb",
 }  # fmt: skip
 """Each has a closed set of values, or one that the cluster bounds."""
 METRICS = [BinderMetrics, ShardMetrics]
