@@ -58,6 +58,7 @@ class Ledger:
         self._host = host
         self._twin = LedgerTwin(owner=OWNER, store=server.store)
         self._epoch = 0
+        self.generations = 0
 
     async def _call(self, name: str, *args: Any, **options: Any) -> Any:
         world, server = self._server.world, self._server
@@ -81,7 +82,9 @@ class Ledger:
     async def install(self, epoch: int, *, force_rebuild: bool = False) -> Any:
         """Take it."""
         self._epoch = epoch
-        return await self._call("install", epoch, force_rebuild=force_rebuild)
+        reply = await self._call("install", epoch, force_rebuild=force_rebuild)
+        self.generations += not reply.intact
+        return reply
 
     async def opened(self) -> None:
         """It is whole."""
