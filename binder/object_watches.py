@@ -70,6 +70,15 @@ class ObjectWatch:
         if self._reflector.synced or not self.kind.optional:
             await self._reflector.confirm()
 
+    @property
+    def losses(self) -> int:
+        """Times that the watch had lost something."""
+        return self._reflector.losses
+
+    async def recheck(self) -> None:
+        """See :meth:`Reflector.recheck`; what is not served is not read."""
+        await self._reflector.recheck()
+
     async def run(self) -> None:
         """Watch until cancelled."""
         if self.kind.optional:

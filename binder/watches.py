@@ -141,7 +141,8 @@ class Watches:
     @property
     def losses(self) -> int:
         """Times that a watch had lost something."""
-        return sum(reflector.losses for reflector in self._reflectors())
+        lost = sum(reflector.losses for reflector in self._reflectors())
+        return lost + sum(watch.losses for watch in self._objects)
 
     def silence_s(self) -> float:
         """Seconds since the quietest watch was heard."""
@@ -162,6 +163,8 @@ class Watches:
             group.create_task(self._follow(self._budgets, self._budget))
             for watch in self._objects:
                 group.create_task(watch.run())
+                if watch.kind.label_keys is None:  # workloads are many, and only rank nodes
+                    group.create_task(watch.recheck())
             for reflector in (self._nodes, self._pods):  # what capacity hangs on
                 group.create_task(reflector.recheck())
 

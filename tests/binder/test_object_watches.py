@@ -11,7 +11,9 @@ import binder.object_watches
 from binder.cluster import Cluster
 from binder.kinds import KINDS
 from binder.object_watches import ObjectWatch
+from stretto.kube.reflector import Reflector
 from stretto.quota.rows import QUEUE
+from tests.binder.shells import Rig, simulated
 from tests.kube.api_server import Handler, answer, client_of, serving, status_body
 
 KIND = next(kind for kind in KINDS if kind.kind == QUEUE)
@@ -84,3 +86,30 @@ async def test_a_list_that_is_denied_though_it_is_served_is_one_line_too(
     assert (requests, on) == (4, True)
     (line,) = [line for line in caplog.messages if "403" in line]
     assert "give the role of this process list and watch of queues" in line
+
+
+async def test_whatever_is_given_away_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume or device that a watch has lost would be taken for free, or for taken, for ever."""
+    rechecked = []
+
+    async def noting(reflector: Reflector[object]) -> None:
+        rechecked.append(reflector._path)
+        reflector.losses = 1
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Reflector, "recheck", noting)
+    async with simulated() as (_, client):
+        rig = Rig(client, epoch=1)
+        await rig.open(clean=True)
+        rig.start()
+        try:
+            given = {kind.path for kind in KINDS if kind.label_keys is None}
+            assert {"/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"} <= given
+            assert {"deviceclasses", "resourceclaims", "resourceslices"} <= {
+                path.rpartition("/")[2] for path in given
+            }
+            expected = ["/api/v1/nodes", "/api/v1/pods", *given]
+            assert sorted(rechecked) == sorted(expected)
+            assert rig.watches.losses == len(expected)
+        finally:
+            await rig.stop()
