@@ -7,7 +7,8 @@ fraction of the CPU.
 
 A connection that was idle for long is not used again, because the server may be closing it at that
 moment, and the request would be lost with an unknown outcome. A request that is cancelled or times
-out closes its connection.
+out closes its connection. So does one that is answered 401: a connection keeps the certificate with
+which it was opened, also when that has expired and its file holds another.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from stretto.kube.http_answers import AnswerReader, NotUnderstoodError, Reply
+from stretto.kube.http_answers import AnswerReader, NotUnderstoodError, Reply, closes
 from stretto.kube.rows import Row
 from stretto.kube.streams import Stream
 from stretto.kube.ways import NotOpenedError
@@ -69,7 +70,7 @@ class _Connection(asyncio.Protocol):
         if reply is None:
             return
         waiter, self._waiter = self._waiter, None
-        if reply.last or not self._reader.empty:
+        if closes(reply) or not self._reader.empty:
             self.close()
         if not waiter.done():
             waiter.set_result(reply)

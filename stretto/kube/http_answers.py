@@ -41,6 +41,12 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     """The server closes the connection after it."""
 
 
+def closes(reply: Reply) -> bool:
+    """Whether the connection that it came on is not to be used again: the server closes it, or
+    does not know us on it."""
+    return reply.last or reply.status == 401
+
+
 class Head(msgspec.Struct, frozen=True, gc=False):
     """What comes before the body."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from stretto.kube.http_answers import AnswerReader, NotUnderstoodError, Reply
+from stretto.kube.http_answers import AnswerReader, NotUnderstoodError, Reply, closes
 
 
 class Row(asyncio.Protocol):
@@ -64,8 +64,8 @@ class Row(asyncio.Protocol):
         if self._waiter is None or count > self._wanted or any(r.last for r in self._replies):
             self.close()
         elif count == self._wanted:
-            if not self._reader.empty:
-                self.close()  # an answer that nobody asked for
+            if not self._reader.empty or any(map(closes, self._replies)):
+                self.close()
             self._end()
 
     def connection_lost(self, exc: Exception | None) -> None:

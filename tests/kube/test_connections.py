@@ -71,6 +71,17 @@ async def test_one_connection_serves_requests_in_a_row() -> None:
         assert (server.connections, server.requests) == (1, 5)
 
 
+async def test_who_is_not_known_on_a_connection_asks_on_another() -> None:
+    """It keeps the certificate that it was opened with, when that has expired and its file holds
+    the next one too."""
+    async with pool_of() as (server, pool):
+        server.answer = OK.replace(b"200 OK", b"401 Unauthorized")
+        assert (await pool.request(REQUEST, timeout_s=5)).status == 401
+        server.answer = OK
+        assert (await pool.request(REQUEST, timeout_s=5)).status == 200
+        assert server.connections == 2
+
+
 async def test_no_more_connections_than_the_limit_and_all_are_served() -> None:
     async with pool_of(limit=3) as (server, pool):
         replies = await asyncio.gather(*(pool.request(REQUEST, timeout_s=5) for _ in range(50)))

@@ -93,6 +93,15 @@ async def test_a_server_that_closes_after_an_answer_has_answered_that_one() -> N
         assert texts(await pool.request_row(ROW, timeout_s=30)) == [b"answer 0"]
 
 
+async def test_who_is_not_known_on_a_connection_asks_on_another() -> None:
+    refused = b"".join(map(sized, range(4))) + sized(4).replace(b"201 Created", b"401 Unauthorized")
+    async with pool_on(refused) as (server, pool):
+        for _ in range(2):
+            replies = await pool.request_row(ROW, timeout_s=5)
+            assert [reply.status for reply in replies] == [201] * 4 + [401]
+        assert server.connections == 2
+
+
 @pytest.mark.parametrize("more", [sized(5), b"H"])
 async def test_what_comes_beyond_the_answers_never_meets_the_next_row(more: bytes) -> None:
     data = b"".join(map(sized, range(5))) + more
