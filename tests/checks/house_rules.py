@@ -24,7 +24,7 @@ BRAINS = {
     },
     "stretto/quota": {"accounts", "rows", "status", "tree", "view"},
     "stretto/ledger": {"twin", "twin_store"},
-    "stretto/kube": {"lease", "sightings"},
+    "stretto/kube": {"lease", "recheck", "sightings"},
     "dispatcher": {
         "admission", "admission_look", "assignment", "auditor", "batches", "binder_side",
         "cluster_events", "conditions", "contention", "elections", "group_conditions",
