@@ -1,7 +1,13 @@
 """The Binder: the single point of commit (design §3, §5).
 
-Brains: ``cluster`` (authoritative state and its deltas), ``log`` (the versioned log that everybody
-follows), ``proposals`` and ``commit`` (what a batch of them gets), ``bindings`` (a reservation's
-way to its bind, or back), ``outcomes`` (what the dispatcher is told until it acknowledges). Shells
-around them: ``watches``, ``committer``, ``executor``, ``server``, ``recovery``, ``process``.
+Brain: :mod:`~binder.machine` and what it is made of. Shell: :mod:`~binder.process` and what it
+starts; ``recovery`` opens, ``committer`` is the loop that all commits and ledger writes go through.
+
+The cluster as the API has it comes in (watches, object_watches) and becomes the picture (cluster)
+and its steps (log). Proposals wait in their order (order); a batch of them is held against the
+picture (commit, fitting) and then against the ledger. What is reserved binds its claims (prebind),
+is bound (bindings, carried out by executor), and ends (endings); the dispatcher hears of it until
+it acknowledges (outcomes, publisher). What the ledger ought to say is in ledger_book, rooms and
+charges. Beside that: victims go in preemptions (evictor), who waited too long has stakes, and what
+queues have used is in quota.
 """
