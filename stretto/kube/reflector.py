@@ -191,31 +191,37 @@ class Reflector(Generic[K]):
 
     async def _lost(self) -> list[Name]:
         """What a read shows and the watch, when it is as far, has not told."""
+        check, lists = Recheck(self._sightings), self.relists
+        version = await self._read_into(check)
+        while version:
+            arrived = self._version >= version
+            left = check.left()
+            if self.relists != lists or not left:
+                break
+            if arrived:
+                return left
+            await asyncio.sleep(RECHECK_LOOK_S)
+        return []
+
+    async def _read_into(self, check: Recheck[K]) -> int:
+        """The version of a whole read; 0 if the API server does not give it: another will do."""
         reader: Reader[BareObject] = Reader(BareObject)
-        check, lists, token = Recheck(self._sightings), self.relists, ""
+        token = ""
         while True:
             answer = await self._client.list_page(
                 self._path, self._params, limit=self._page, continue_token=token
             )
             if not answer.ok:
-                return []
+                return 0
             page = reader.page(answer.body)
             for item in page.items:
                 meta = item.metadata
                 check.listed((meta.namespace, meta.name), version_of(meta.resource_version))
             token = page.continue_token
             if not token:
-                break
+                check.end(page.version)
+                return page.version
             await asyncio.sleep(RECHECK_PAGE_S)
-        check.end(page.version)
-        while True:
-            arrived = self._version >= page.version
-            left = check.left()
-            if self.relists != lists or not left:
-                return []
-            if arrived:
-                return left
-            await asyncio.sleep(RECHECK_LOOK_S)
 
     async def run(self) -> AsyncIterator[list[Event[K]]]:
         """Batches of events, never empty. Never ends; raises nothing but cancellation."""

@@ -41,8 +41,8 @@ class Sightings(Generic[T]):
         self._seen: dict[Name, Seen] = {}
         self._listed: set[Name] | None = None
         self._floor = 0
-        self._deleted: set[Name] = set()
-        self._noting = False
+        self._deleted: set[Name] | None = None
+        """Names of what was deleted lately, if somebody asked for them."""
         self.dropped = 0
         """Lines that told nothing new."""
 
@@ -60,12 +60,13 @@ class Sightings(Generic[T]):
     def note_deletions(self) -> set[Name]:
         """A set to which the names are added that DELETED lines tell from now on, until this is
         asked for again or :meth:`note_no_more` is called."""
-        self._deleted, self._noting = set(), True
-        return self._deleted
+        noted: set[Name] = set()
+        self._deleted = noted
+        return noted
 
     def note_no_more(self) -> None:
         """Nobody looks at the names of what is deleted any more."""
-        self._deleted, self._noting = set(), False
+        self._deleted = None
 
     def begin_list(self) -> None:
         """A list starts from its first page; an earlier one that was not finished is void."""
@@ -112,7 +113,7 @@ class Sightings(Generic[T]):
             self.dropped += 1
             return
         del self._seen[name]
-        if self._noting:
+        if self._deleted is not None:
             self._deleted.add(name)
         # Lines come in the order of their versions: an older one of this object, told again, must
         # not bring it back to life.
