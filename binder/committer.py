@@ -59,9 +59,9 @@ logger = logging.getLogger(__name__)
 GATHER_S = 0.1
 """How long the end of a bind waits for others to be written and told with it."""
 GATHER_MORE_S = 0.4
-BACKLOG = 256
-"""While more pods than this wait for their bind, ends wait longer: the API server is what all wait
+"""The same while more than BACKLOG pods wait for their bind: then the API server is what all wait
 for, and nothing goes on sooner for having been told sooner."""
+BACKLOG = 256
 REPAIR_FIRST_S = 0.2
 REPAIR_MAX_S = 5.0
 

@@ -21,8 +21,7 @@ from stretto.model.unit import Outcome, OutcomeKind
 
 class Endings:
     """See the module docstring. ``bindings`` are the pods that have a ledger entry, ``unsettled``
-    those
-    of them whose fate is not known yet; both by uid."""
+    those of them whose fate is not known yet; both by uid."""
 
     def __init__(
         self,
