@@ -33,6 +33,7 @@ class AskLimits(msgspec.Struct, frozen=True, kw_only=True):
     after_s: float = 10.0
     """It has been with the Binder for longer without a word."""
     a_tick: int = 64
+    """Pods at most that it is asked of at once; a tick is a tenth of a second."""
 
 
 class Requests(msgspec.Struct, frozen=True):

@@ -51,7 +51,7 @@ class Elections:
         for record in ready:
             self._lane.tell(record, hindrance)
         if hindrance.reason != WAITS:
-            self._groups.tell(group, GroupCondition("False", *hindrance[:2]))
+            self._groups.tell(group, GroupCondition("False", hindrance.reason, hindrance.message))
 
     def _lead_may_change(self, group: GroupRecord, now: float) -> bool:
         """Depose a lead that stands for a group as it was; False: the lead is as it should be."""

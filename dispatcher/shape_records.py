@@ -105,7 +105,9 @@ class ShapeRecord:
         self.flushed = False
         """The probe goes out because of the leftover flush, not because of an event."""
         self.parked_at = 0.0
+        """Monotonic time of the last fruitless decision that was news."""
         self.until = 0.0
+        """Monotonic time at which its backoff is up; BACKOFF only."""
         self.allowance = 0
         self.probes: set[PodUid] = set()
         """Pods that are out to probe; PROBING only."""
