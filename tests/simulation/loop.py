@@ -179,7 +179,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 class FreezingLoop(VirtualLoop):
     """The same, for runs in which hosts stand still (SIGSTOP, a virtual machine that is moved).
 
-    What is due on one that does waits, in order, until it goes on; time passes meanwhile.
+    What is due on one that does waits, in order, until it goes on; time passes meanwhile. A loop of
+    its own, since asking for each of thousands of callbacks would slow all other runs down.
     """
 
     def __init__(self) -> None:
