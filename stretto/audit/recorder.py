@@ -16,6 +16,7 @@ import asyncio
 import pathlib
 import re
 import time
+from collections import Counter
 from types import TracebackType
 from typing import Any, Self
 
@@ -63,6 +64,12 @@ class Recorder:
         self._paths = dict(PATHS)
         self._seen: dict[str, dict[str, str]] = {kind: {} for kind in (*PATHS, *GROUPS)}
         """Kind → uid → version of what exists, as recorded."""
+        self.lines: Counter[str] = Counter()
+        """Objects and changes recorded so far by kind."""
+        self.gaps: list[str] = []
+        """Why a part is missing, for each part."""
+        self.away: dict[str, str] = {}
+        """Kinds that are not watched at the moment, with the error; they are tried again."""
         self._tasks: list[asyncio.Task[None]] = []
         self._encode = msgspec.json.Encoder().encode
         self._events = msgspec.json.Decoder(_Event)
@@ -77,7 +84,12 @@ class Recorder:
         self._tasks = [asyncio.create_task(self._follow(kind)) for kind in self._paths]
         return self
 
-    def _check_tasks(self) -> None:
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What is recorded: the API's paths of the kinds."""
+        return tuple(self._paths.values())
+
+    def check_tasks(self) -> None:
         """A watch that has ended for a reason nobody thought of is told, not waited for."""
         for task in self._tasks:
             if task.done() and not task.cancelled():
@@ -105,8 +117,14 @@ class Recorder:
             wanted = max((version_of(item) for item in objects.values()), default=0)
             async with asyncio.timeout(CAUGHT_UP_S):
                 while self._versions[kind] < wanted:
-                    self._check_tasks()
+                    self.check_tasks()
                     await asyncio.sleep(0.02)
+
+    def end_unknown(self, why: str) -> None:
+        """From what was recorded last on, nothing is known of any kind any more."""
+        self.gaps.append(why)
+        for kind, after in self._versions.items():
+            self._write_line({"kind": kind, "type": LISTED, "after": after, "gap": why})
 
     # ------------------------------------------------------------------------------------- reading
     async def _objects(self, kind: str, version: int = 0) -> tuple[int, Objects]:
@@ -134,7 +152,8 @@ class Recorder:
         while True:
             try:
                 await self._watch_on(kind)
-            except KubeError:
+            except KubeError as error:
+                self.away[kind] = str(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _watch_on(self, kind: str) -> None:
@@ -194,6 +213,7 @@ class Recorder:
         gone = sorted(seen.keys() - objects.keys())
         line = {"kind": kind, "type": LISTED, "after": after, "until": until, "gone": gone}
         self._write_line(line | ({"gap": why} if why else {}))
+        self.gaps += [why] if why else []
         for uid in gone:
             del seen[uid]
         for item in objects.values():
@@ -215,6 +235,7 @@ class Recorder:
         params = {"resourceVersion": str(self._versions[kind]), "allowWatchBookmarks": "true"}
         buffer = LineBuffer()
         async with self._client.watch(self._paths[kind], params, silence_s=SILENCE_S) as pieces:
+            self.away.pop(kind, None)
             async for piece in pieces:
                 for line in (buffer.feed(piece) or b"").splitlines():
                     self._take(kind, line)
@@ -236,6 +257,7 @@ class Recorder:
             self._seen[kind].pop(meta["uid"], None)
         else:
             self._seen[kind][meta["uid"]] = meta["resourceVersion"]
+        self.lines[kind] += 1
         self._write_line({"kind": kind, "type": type_, "object": item})
 
     def _write_line(self, line: dict[str, Any]) -> None:

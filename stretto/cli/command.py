@@ -153,6 +153,14 @@ def golden(parser: Parser) -> Command:
     return command
 
 
+def record(parser: Parser) -> Command:
+    """`stretto record`: write the history of a cluster for `stretto check-history`."""
+    from stretto.cli.record import EPILOG, RecordSettings, record_command
+
+    parser.epilog = EPILOG
+    return with_settings(parser, RecordSettings, record_command)
+
+
 def check_history(parser: Parser) -> Command:
     """`stretto check-history`: hold a recorded history against the invariants."""
     parser.add_argument(
@@ -203,6 +211,9 @@ SUBCOMMANDS = {
     "golden": Subcommand(
         "check golden cases (decisions of the real kube-scheduler) against the placement code",
         golden,
+    ),
+    "record": Subcommand(
+        "record what happens on a cluster, for `stretto check-history`, until told to stop", record
     ),
     "check-history": Subcommand(
         "recompute the invariants over a recorded history (API server, ledger, audit log)",

@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-UNTIL_STOPPED = frozenset({"run", "dispatcher", "shard", "binder", "simulator"})
+UNTIL_STOPPED = frozenset({"run", "dispatcher", "shard", "binder", "simulator", "record"})
 """Commands that end with code 0 when they are told to stop."""
 
 

@@ -104,6 +104,12 @@ class RunSettings(LedgerSettings):
     lease_namespace: str = dataclasses.field(
         default="kube-system", metadata={"help": "namespace of the two leader Leases"}
     )
+    audit_log: pathlib.Path | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "file to which the Binder's acts are appended, for `stretto check-history`"
+        },
+    )
     log_format: str = dataclasses.field(default="text", metadata={"help": "json or text"})
     log_level: str = dataclasses.field(
         default="warning", metadata={"help": "debug, info, warning or error"}
@@ -224,6 +230,7 @@ def roles_of(settings: RunSettings, *, redis_url: str, ports: Ports) -> list[Rol
         "--telemetry-listen",
         f"127.0.0.1:{ports.binder_http}",
     ]
+    binder += ["--audit-log", str(settings.audit_log)] if settings.audit_log else []
     dispatcher = [
         "--listen", f"127.0.0.1:{ports.dispatcher}", "--binder", f"127.0.0.1:{ports.binder}",
         "--telemetry-listen", f"127.0.0.1:{ports.dispatcher_http}",

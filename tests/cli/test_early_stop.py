@@ -25,6 +25,7 @@ WORDS = {
     "shard": (),
     "binder": ("--redis-url=redis://127.0.0.1:1",),
     "simulator": ("--port=0",),
+    "record": (),
 }
 
 

@@ -42,6 +42,8 @@ REFUSED = [
     ("loadgen --rate-from 0", "--rate-from 0: take more than 0; see `stretto loadgen --help`"),
     ("simulator --node-cpu abc", "--node-cpu 'abc': take a quantity of 0 or more, such as 32"),
     ("simulator --node-memory=-1Gi", "--node-memory '-1Gi': take a quantity of 0 or more"),
+    ("record --lease-namespace A/b", "--lease-namespace 'A/b': take lower-case letters"),
+    ("record --scheduler-name=", "--scheduler-name is empty; name at least one"),
     ("simulator --nodes -1", "--nodes -1: take 0 to "),
 ]
 
@@ -65,7 +67,8 @@ def test_wrong_words_get_one_line(
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "demo", "dispatcher", "shard", "binder", "loadgen", "simulator", "golden"]
+    "command",
+    ["run", "demo", "dispatcher", "shard", "binder", "loadgen", "simulator", "golden", "record"],
 )
 def test_help_is_for_people(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
