@@ -113,12 +113,17 @@ class Recorder:
             TimeoutError: it is not.
         """
         for kind in ("pods", "nodes"):
-            _, objects = await self._objects(kind)
+            listed, objects = await self._objects(kind)
             wanted = max((version_of(item) for item in objects.values()), default=0)
             async with asyncio.timeout(CAUGHT_UP_S):
-                while self._versions[kind] < wanted:
+                while self._versions[kind] < wanted or self._outlived(kind, objects, listed):
                     self.check_tasks()
                     await asyncio.sleep(0.02)
+
+    def _outlived(self, kind: str, objects: Objects, listed: int) -> bool:
+        """Something that a list no longer shows is recorded as existing."""
+        seen = self._seen[kind]
+        return any(int(seen[uid]) <= listed for uid in seen.keys() - objects.keys())
 
     def end_unknown(self, why: str) -> None:
         """From what was recorded last on, nothing is known of any kind any more."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from stretto.audit.api_log import read_api_log
 from stretto.audit.recorder import PATHS, Recorder
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
@@ -79,6 +80,44 @@ async def test_a_version_that_is_too_old_is_a_gap_only_if_something_was_missed(
     for line in gaps:
         assert (line["kind"], line["type"]) == ("nodes", "LISTED")
         assert line["after"] < line["until"]
+
+
+async def test_a_deletion_is_waited_for(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "api.jsonl"
+    async with simulated() as (cluster, client), Recorder(client, path) as recorder:
+        await create(client, "p")
+        await recorder.caught_up()
+        cluster.faults.hold("pods")
+        await delete(client, "p")
+        listed = client.usage.total("list", "pods")
+
+        async def caught_up() -> list[tuple[object, object]]:
+            await recorder.caught_up()
+            return names(path)
+
+        waiting = asyncio.create_task(caught_up())
+        await until(lambda: client.usage.total("list", "pods") > listed, "the list is read")
+        await asyncio.sleep(0.2)  # in which it would end if it did not wait
+        cluster.release_watches()
+        assert ("pods", "DELETED") in await waiting
+
+
+async def test_an_end_that_was_not_watched_is_told_as_one(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "api.jsonl"
+    async with simulated() as (cluster, client), Recorder(client, path) as recorder:
+        await recorder.caught_up()
+        cluster.faults.rules.append(FaultRule(effect=Effect.REFUSE, method="WATCH"))
+        cluster.cut_watches("nodes")
+        await until(lambda: set(recorder.away) == {"nodes"}, "the refusal is told")
+        cluster.faults.rules.clear()
+        await until(lambda: not recorder.away, "it is watched again")
+        assert not recorder.gaps
+        recorder.end_unknown("nobody answers")
+        assert recorder.gaps == ["nobody answers"]
+    log = read_api_log(path.read_bytes().splitlines())
+    assert set(log.gaps) == {"nobody answers"}
+    assert not log.known_at_the_end("pods")
+    assert not log.known_at_the_end("nodes")
 
 
 def told(path: pathlib.Path) -> list[tuple[str, str, str]]:
