@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from binder.machine import Machine
+from stretto.snapshot.resources import ResourceColumn
 from stretto.telemetry.binder_metrics import BinderMetrics
 
 
@@ -38,10 +39,9 @@ class Collisions:
         the columns may not tell yet: it is looked at the next time."""
         cluster, bindings = self._machine.cluster, self._machine.bindings
         over = np.zeros(0, dtype=np.bool_)
-        for column in cluster.snapshot.resources.columns.values():
-            if column.dense and not column.name.startswith("("):
-                more = column.used > column.alloc
-                over = more if not over.size else over | more
+        for column in _offered(self._machine):
+            more = column.used > column.alloc
+            over = more if not over.size else over | more
         due, self._due = self._due, set(self._machine.book.rooms.joined)
         self._machine.book.rooms.joined.clear()
         collisions = 0
@@ -87,7 +87,12 @@ class Gauges:
         metrics.reservations.labels("prebind").set(len(machine.prebinds))
         metrics.reservations.labels("bound").set(len(machine.bindings) - len(machine.open))
         metrics.watch_lag.set(silence_s)
-        for column in machine.cluster.snapshot.resources.columns.values():
-            if column.dense and not column.name.startswith("("):  # nodes offer it
-                metrics.allocatable.labels(column.name).set(int(column.alloc.sum()))
-                metrics.used.labels(column.name).set(int(column.used.sum()))
+        for column in _offered(machine):
+            metrics.allocatable.labels(column.name).set(int(column.alloc.sum()))
+            metrics.used.labels(column.name).set(int(column.used.sum()))
+
+
+def _offered(machine: Machine) -> list[ResourceColumn]:
+    """The columns of what nodes offer; what else is counted has a name in brackets."""
+    columns = machine.cluster.snapshot.resources.columns.values()
+    return [each for each in columns if each.dense and not each.name.startswith("(")]
