@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from stretto.config.common import OBJECT_NAME
 from stretto.config.dispatcher import DispatcherSettings
 from stretto.kube.client import KubeClient
-from stretto.kube.leadership import cancelled
+from stretto.kube.leadership import cancelled, unless
 from stretto.kube.lease import LeaseSettings
 from stretto.kube.lease_keeper import LeaseKeeper
 from stretto.model.errors import OperatorError
@@ -71,15 +71,7 @@ class ServedNames:
         Raises:
             NameServedError: another deployment has one, and is alive.
         """
-        claiming = asyncio.create_task(self._claim_all())
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait([claiming, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if claiming.done():
-                claiming.result()
-            return claiming.done()
-        finally:
-            await cancelled(claiming, stopping)
+        return bool(await unless(stop, self._claim_all()))
 
     async def keep(self) -> None:
         """Renew until cancelled; a name whose Lease somebody deleted is claimed again.
@@ -91,10 +83,12 @@ class ServedNames:
             for name in self._keepers:
                 group.create_task(self._keep(name))
 
-    async def _claim_all(self) -> None:
+    async def _claim_all(self) -> bool:
+        """True once all names are ours."""
         async with asyncio.TaskGroup() as group:
             for name, keeper in self._keepers.items():
                 group.create_task(self._claim(name, keeper))
+        return True
 
     async def _claim(self, name: str, keeper: LeaseKeeper) -> None:
         acquiring = asyncio.create_task(keeper.acquire())

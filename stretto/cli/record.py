@@ -20,12 +20,13 @@ import msgspec
 
 from stretto.audit.checker import API_LOG, AUDIT_LOG, LEDGER_FOLDER, OWNER
 from stretto.audit.recorder import PATHS, Recorder
-from stretto.cli.run import cluster_uid, unless
+from stretto.cli.run import cluster_uid
 from stretto.cli.runner import run_role
 from stretto.config.common import check_name
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
 from stretto.kube.errors import KubeError, KubeRefused
+from stretto.kube.leadership import unless
 from stretto.model.errors import OperatorError
 
 BINDER_LEASE = "stretto-binder"

@@ -31,7 +31,7 @@ from stretto.config.common import ConfigError, check_logs, check_name
 from stretto.config.ledger import LedgerSettings
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
-from stretto.kube.leadership import beside, cancelled
+from stretto.kube.leadership import beside, cancelled, unless
 from stretto.model.errors import OperatorError
 from stretto.telemetry.logs import setup_logging
 
@@ -407,19 +407,6 @@ async def start(
                 await lead
         finally:
             await cancelled(lead)
-
-
-async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work gives; None if we are asked to stop first, which ends it."""
-    working = asyncio.ensure_future(work)
-    stopped = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        return None
-    finally:
-        await cancelled(working, stopped)
 
 
 def run_command(settings: RunSettings) -> int:

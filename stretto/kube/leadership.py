@@ -72,14 +72,11 @@ class Leadership:
 
     async def acquired_unless(self, stop: asyncio.Event) -> Tenure | None:
         """Wait for the Lease; None if ``stop`` came first."""
-        acquiring = asyncio.create_task(self._keeper.acquire())
-        stopping = asyncio.create_task(stop.wait())
         standing_by = asyncio.create_task(self._stand_by())
         try:
-            await asyncio.wait([acquiring, stopping], return_when=asyncio.FIRST_COMPLETED)
-            return acquiring.result() if acquiring.done() else None
+            return await unless(stop, self._keeper.acquire())
         finally:
-            await cancelled(acquiring, stopping, standing_by)
+            await cancelled(standing_by)
             self.standby = False
 
     async def _stand_by(self) -> None:
@@ -118,6 +115,17 @@ async def beside(work: Coroutine[Any, Any, Result], *tasks: asyncio.Task[Any]) -
         return working.result()
     finally:
         await cancelled(working)
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """What the work gives; None if we are asked to stop first, which ends it."""
+    working = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        await cancelled(working, stopped)
 
 
 async def cancelled(*tasks: asyncio.Task[Any]) -> None:
