@@ -58,11 +58,16 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
             context = ssl.create_default_context(cafile=authority)
         if self.certificate is not None:
             with _file_of(self.certificate) as certificate, _file_of(self.key) as key:
-                context.load_cert_chain(certificate, keyfile=key)  # type: ignore[arg-type]
+                context.load_cert_chain(certificate, key, _no_passphrase)  # type: ignore[arg-type]
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+
+def _no_passphrase() -> str:
+    """OpenSSL would ask the terminal for one, and a role would stand still until it had it."""
+    raise ValueError("the key is encrypted; give one without a passphrase")
 
 
 @contextlib.contextmanager

@@ -284,11 +284,12 @@ def _context(extender: Extender) -> ssl.SSLContext | bool:
 
 
 def _load_own(context: ssl.SSLContext, tls: ExtenderTls) -> None:
-    """Our own certificate; OpenSSL takes it from files only."""
+    """Our own certificate; OpenSSL takes it from files only, and asks the terminal for a password
+    that is not given."""
     if tls.certificate_file or tls.key_file:
-        context.load_cert_chain(tls.certificate_file, tls.key_file or None)
+        context.load_cert_chain(tls.certificate_file, tls.key_file or None, password="")
     elif tls.certificate:
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
             file.write(f"{tls.certificate}\n{tls.key}\n")
             file.flush()
-            context.load_cert_chain(file.name)
+            context.load_cert_chain(file.name, password="")

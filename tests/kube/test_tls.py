@@ -18,7 +18,7 @@ from stretto.kube.answers import BindKind
 from stretto.kube.certificates import Tls
 from stretto.kube.client import KubeClient
 from stretto.kube.config import KubeConfig
-from stretto.kube.errors import KubeUnreachable
+from stretto.kube.errors import ConfigError, KubeUnreachable
 from stretto.kube.readers import BareObject
 from stretto.kube.reflector import Reflector
 from tests.kube.api_server import line, pod, status_body
@@ -133,6 +133,19 @@ async def test_files_that_are_renewed_are_used_from_the_next_connection_on(
                 file.write_bytes(base64.b64decode(certificates[role][file.name]))
             client._transport._way._pool.close()
             assert await client.check() == f"stretto-{role}"
+
+
+def test_a_key_that_needs_a_passphrase_is_refused_and_nobody_is_asked_for_it(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    files = tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "encrypted.key"
+    for file in files[:2]:
+        file.write_bytes(base64.b64decode(certificates["binder"][file.name]))
+    words = ["openssl", "pkey", "-in", files[1], "-out", files[2], "-aes256", "-passout", "pass:x"]
+    subprocess.run(words, check=True)
+    tls = Tls(certificate=files[0], key=files[2])
+    with pytest.raises(ConfigError, match=r"here: .* without a passphrase"):
+        tls.renewable(origin="here")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -198,6 +199,22 @@ def test_certificate_files_that_cannot_be_used_are_named() -> None:
     assert not context.check_hostname, (
         "enableHTTPS without an authority trusts anybody, as upstream"
     )
+
+
+def test_nobody_is_asked_for_the_passphrase_of_a_key(tmp_path: Path) -> None:
+    """OpenSSL asks the terminal for one, and here finds that there is none (errno 22)."""
+    file = tmp_path / "own.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    words += ["-subj", "/CN=x", "-passout", "pass:x", "-keyout", str(file), "-out", str(file)]
+    subprocess.run(words, check=True, capture_output=True)
+    text = file.read_text()
+    for tls in (
+        ExtenderTls(certificate_file=str(file), insecure=True),
+        ExtenderTls(certificate=text, insecure=True),
+    ):
+        extender = Extender("https://x", https=True, tls=tls)
+        with pytest.raises(extender_client.ExtenderConfigError, match=r"tlsConfig: \[SSL"):
+            extender_client._context(extender)
 
 
 async def victims_of(answer: object, *, known: bool = True, ignorable: bool = False) -> Reply:
