@@ -1,6 +1,6 @@
 """Numbers by row that are the same for every shape, kept up to date by the rows that changed.
 
-Like kept totals they are for passes over many rows: while pods are supposed somewhere without a
+Like kept totals they are for passes over all rows: while pods are supposed somewhere without a
 note (:meth:`stretto.snapshot.columns.Snapshot.suppose`), nobody asks.
 """
 
@@ -36,8 +36,14 @@ class KeptRows(Generic[T]):
     def _of_row(self, row: int) -> float:
         """The number of one row."""
 
-    def refreshed(self) -> npt.NDArray[T]:
-        """[rows]; not to be written to."""
+    def of(self, view: View) -> npt.NDArray[T]:
+        """[view.size]; not to be written to.
+
+        Of some rows they are computed: that costs less than to bring all that is kept up to date.
+        """
+        return self._over(view) if view.rows is not None else self._refreshed()
+
+    def _refreshed(self) -> npt.NDArray[T]:
         snapshot, values = self._snapshot, self._values
         stamp = snapshot.changes.stamp
         changed = snapshot.changes.since(self._stamp) if values is not None else None

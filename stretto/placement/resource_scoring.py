@@ -214,7 +214,7 @@ class FitScorer(Scorer):
     def _parts(self, view: View, item: ScoredResource, capacity: Capacity, *, slot: str) -> Whole:
         """A resource's part of the sum, in a buffer."""
         least = self._type is StrategyType.LEAST
-        hundreds = view.of(Hundreds.on(self._snapshot, item, free=least).refreshed())
+        hundreds = Hundreds.on(self._snapshot, item, free=least).of(view)
         request = float(item.request * MAX_SCORE)
         floats = view.floats("work")
         np.add(hundreds, -request if least else request, out=floats)

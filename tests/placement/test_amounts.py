@@ -131,3 +131,28 @@ def test_all_rows_at_once_agree_with_rows_one_at_a_time_in_doubles(seed, variant
         assert fits == mask.tolist()
         assert fits == [total >= 0 for total in totals]
         kernel.place(shape, rng.randint(1, 12), seed=seed)
+
+
+@pytest.mark.parametrize("variant", range(6))
+def test_a_dozen_changed_rows_are_refreshed_together_and_agree_with_one_row_at_a_time(variant):
+    """Both those of a shape whose scores are kept and those that the next new shape reads."""
+    rng = random.Random(variant)
+    snapshot = plain_cluster(rng, 60)
+    kernel = in_variant(snapshot, variant=variant)
+    kept, pod = (
+        Shape("stretto", "default", requests=(("cpu", cpu), ("memory", memory)),
+              nonzero_cpu_milli=cpu, nonzero_memory=memory, score_requests=(cpu, memory))
+        for cpu, memory in ((20, 1 << 20), (50, 7 << 20))
+    )  # fmt: skip
+    for _ in range(3):
+        kernel.totals(kept)
+    refreshed = kernel.statistics()["rows_refreshed"]
+    for step in range(8):
+        for row in rng.sample(range(2, 60), 12):
+            snapshot.add_pod(pod, row)
+        amounts = (("cpu", 30 + step), ("memory", 1 << 22))
+        for shape in kept, msgspec.structs.replace(kept, requests=amounts):
+            totals = kernel.totals(shape)
+            compiled = kernel._compiled(shape)
+            assert totals == [compiled.total_of_row(row) for row in range(snapshot.rows)]
+    assert kernel.statistics()["rows_refreshed"] == refreshed + 8 * 12

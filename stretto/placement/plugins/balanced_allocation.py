@@ -145,7 +145,7 @@ class BalancedScorer(Scorer):
         score = view.buffer("balanced", np.int16)
         np.copyto(score, _evenness(after), casting="unsafe")  # truncates
         # 50 + (50 + after - before) // 2, the outer 50 moved inside: two passes fewer.
-        score -= view.of(self._before.refreshed())
+        score -= self._before.of(view)
         score >>= 1
         return score
 

@@ -103,7 +103,7 @@ class FitFilter(Filter):
         if wants is None:
             return np.zeros(view.size, dtype=np.bool_)
         passes, enough = view.bools("fit"), view.bools("fit part")
-        np.copyto(passes, view.of(FreeSlots.on(self._snapshot).refreshed()))
+        np.copyto(passes, FreeSlots.on(self._snapshot).of(view))
         for column, amount in wants:
             capacity = self._snapshot.capacities.of(column)
             if capacity.plain:
