@@ -41,7 +41,6 @@ POOL = "pool"
 """Tick kind, by class: its volumes, or what is assumed of them."""
 CAPACITIES = "capacities"
 """Tick kind, by class: its CSIStorageCapacity objects."""
-Ticks = tuple[int, ...]
 DiskKey = tuple[str, tuple[str, ...]]
 """What names an inline disk: its kind and ident."""
 
