@@ -117,6 +117,7 @@ class BinderProcess:
         telemetry = TelemetryServer(
             listen,
             registry=self._metrics.registry,
+            role="the binder",
             guard=guard_of(self._settings, listen, review=Reviews(self._client).verdict),
             ready=self.ready,
             stories=self._stories,

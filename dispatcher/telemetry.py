@@ -78,6 +78,7 @@ class Telemetry:
         server = TelemetryServer(
             listen,
             registry=registry,
+            role="the dispatcher",
             guard=guard_of(self._settings, listen, review=Reviews(self._client).verdict),
             live=self.live,
             ready=self.ready,

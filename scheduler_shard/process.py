@@ -92,6 +92,7 @@ async def run(
     telemetry = TelemetryServer(
         settings.telemetry_listen,
         registry=metrics.registry,
+        role=f"shard {settings.shard_name}",
         guard=guard_of(settings, settings.telemetry_listen),
         ready=lambda: streams.ready,
         stories=stories,

@@ -164,9 +164,9 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 class TelemetryServer:
     """Serve until :meth:`close`; made ready to answer by the constructor.
 
-    ``live`` and ``ready`` are called on the server's threads: they may read, not change. If the
-    constructor is called in an event loop, /livez and /readyz fail while that loop is wedged, and
-    ``registry`` tells how late it is.
+    ``role`` says in the log whose port it is. ``live`` and ``ready`` are called on the server's
+    threads: they may read, not change. If the constructor is called in an event loop, /livez and
+    /readyz fail while that loop is wedged, and ``registry`` tells how late it is.
 
     Raises:
         TelemetryError: the address is malformed or in use.
@@ -177,6 +177,7 @@ class TelemetryServer:
         listen: str,
         *,
         registry: CollectorRegistry,
+        role: str = "this process",
         live: Callable[[], bool] = lambda: True,
         ready: Callable[[], bool] = lambda: True,
         stories: StoryLog | None = None,
@@ -209,7 +210,7 @@ class TelemetryServer:
         if self._loop is not None:
             registry.register(self._lag)
             self._lag.start(self._loop)
-        logger.info("metrics and health are served on port %d", self.port)
+        logger.info("metrics and health of %s are served on port %d", role, self.port)
 
     def asked(self) -> None:
         """The connection of this thread is to be answered."""

@@ -61,6 +61,15 @@ def test_wrong_address_is_one_line(listen: str) -> None:
         TelemetryServer(listen, registry=BinderMetrics().registry)
 
 
+def test_the_log_says_whose_port_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="stretto.telemetry.http"):
+        server = TelemetryServer(
+            "127.0.0.1:0", registry=BinderMetrics().registry, role="the binder"
+        )
+    server.close()
+    assert f"metrics and health of the binder are served on port {server.port}" in caplog.messages
+
+
 def test_unknown_host_is_one_line() -> None:
     with pytest.raises(TelemetryError, match="choose another address"):
         TelemetryServer("no-such-host.invalid:1", registry=BinderMetrics().registry)
