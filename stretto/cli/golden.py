@@ -146,7 +146,10 @@ def report(tallies: dict[str, Tally]) -> int:
 def run(paths: list[str]) -> int:
     """Check files and folders of golden cases; 0: no difference, 1: some, 2: unreadable input."""
     try:
-        return report(check(files(paths)))
+        tallies = check(files(paths))
+        if not tallies:
+            raise GoldenError(f"no golden case in {', '.join(paths)}: nothing was checked")
+        return report(tallies)
     except GoldenError as error:
         sys.stderr.write(f"stretto golden: {error}\n")
         return 2

@@ -81,3 +81,10 @@ def test_unreadable_input_is_one_clear_line(tmp_path, capsys, content, words):
     err = capsys.readouterr().err
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_files_without_a_case_are_refused_not_passed(tmp_path, capsys):
+    path = tmp_path / "empty.jsonl"
+    path.touch()
+    assert run([str(path)]) == 2
+    assert "nothing was checked" in capsys.readouterr().err
