@@ -32,12 +32,14 @@ def main(words: list[str]) -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        choices=[[], *BENCHMARKS],
         help="which to run; all in turn when none is named",
     )
     if words and words[0] in BENCHMARKS and len(words) > 1 and words[1].startswith("-"):
         return run_one(words[0], words[1:])
     names = parser.parse_args(words).names or list(BENCHMARKS)
+    for name in names:
+        if name not in BENCHMARKS:
+            parser.error(f"there is no benchmark {name!r}; take one of {', '.join(BENCHMARKS)}")
     codes = [run_one(name, []) for name in names]
     return max(codes)
 
