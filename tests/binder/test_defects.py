@@ -12,6 +12,7 @@ import pytest
 
 import binder.committer
 import binder.executor
+import binder.gauges
 import binder.machine
 import binder.process
 import binder.publisher
@@ -37,7 +38,7 @@ BINDER: list[Place] = [
     (binder.committer.CommitLoop, "round"),
     (binder.executor.Executor, "_perform"),
     (binder.machine.Machine, "pod_seen"),
-    (binder.process.BinderProcess, "_gauges"),
+    (binder.gauges.Gauges, "look"),
     (binder.server.BinderServer, "_take"),
     (binder.server.BinderServer, "_asked"),
     (binder.server, "VerdictBatch"),
@@ -157,7 +158,7 @@ async def test_a_defect_while_a_binder_ends_is_told(
         monkeypatch.setattr(binder.process.BinderProcess, "_drain", slowly)
         world.roles[0].stopping.set()
         await asyncio.sleep(0.2)
-        monkeypatch.setattr(binder.process.BinderProcess, "_gauges", broken)
+        monkeypatch.setattr(binder.gauges.Gauges, "look", broken)
         await asyncio.wait([world.roles[0].task], timeout=ENDS_S)
         assert planted(world.roles[0].task.exception())
 

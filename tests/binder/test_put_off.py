@@ -59,7 +59,8 @@ def sent(names: list[str], *, put_off: set[str], workers: int = 1) -> Server:
     """All pods through the executor, in virtual time."""
     server, loop = Server(put_off), VirtualLoop()
     machine: Any = types.SimpleNamespace(
-        cluster=types.SimpleNamespace(nodes={"u": None}, epoch=1), stepped=lambda _: None
+        cluster=types.SimpleNamespace(nodes={"u": None}, epoch=1),
+        endings=types.SimpleNamespace(stepped=lambda _: None),
     )
 
     async def work() -> None:
