@@ -144,6 +144,7 @@ def golden(parser: Parser) -> Command:
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="a .jsonl or .jsonl.gz file, or a folder of them"
     )
+    parser.epilog = "exit codes: 0 no difference, 1 a difference, 2 a case cannot be read"
 
     def command(args: argparse.Namespace) -> int:
         from stretto.cli.golden import run
@@ -171,6 +172,10 @@ def check_history(parser: Parser) -> Command:
     )
     parser.add_argument(
         "--not-at-rest", action="store_true", help="something was under way when it ended"
+    )
+    parser.epilog = (
+        "exit codes: 0 every invariant held, 1 one is violated, 2 there is no history to read, "
+        "3 the history has gaps that may hide something"
     )
 
     def command(args: argparse.Namespace) -> int:

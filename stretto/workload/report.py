@@ -130,17 +130,19 @@ def _ratio(amount: float | None, pods: int) -> float | None:
 
 
 def make_room(path: Path) -> None:
-    """Make the folder of a report, before a load runs for nothing.
+    """Make the folder of a report and see that it can be written, before a load runs for nothing.
 
     Raises:
-        ReportError: the folder cannot be made, or the path is itself a folder.
+        ReportError: the folder cannot be made, or no file of that name be opened in it.
     """
+    there = path.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+        if not there:
+            path.unlink()
     except OSError as error:
         raise _unwritable(path, error.strerror) from None
-    if path.is_dir():
-        raise _unwritable(path, "Is a directory")
 
 
 def _unwritable(path: str | Path, why: str | None) -> ReportError:

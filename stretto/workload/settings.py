@@ -154,5 +154,9 @@ class LoadSettings:
                 raise ValueError(f"--{flag} {getattr(self, name):g}: take 0 or more")
         if self.arrival is Arrival.TRACE and not self.trace:
             raise ValueError("--arrival trace: name a trace with --trace")
+        if self.trace_format != "auto" and (not self.trace or self.trace == "openb"):
+            raise ValueError(
+                f"--trace-format {self.trace_format}: only for a file that --trace names"
+            )
         if self.pods < 1 and not self.trace:
             raise ValueError(f"--pods {self.pods}: take 1 or more, or name a trace with --trace")

@@ -68,7 +68,18 @@ def test_wrong_words_get_one_line(
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "demo", "dispatcher", "shard", "binder", "loadgen", "simulator", "golden", "record"],
+    [
+        "run",
+        "demo",
+        "dispatcher",
+        "shard",
+        "binder",
+        "loadgen",
+        "simulator",
+        "golden",
+        "record",
+        "check-history",
+    ],
 )
 def test_help_is_for_people(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -79,10 +90,20 @@ def test_help_is_for_people(command: str, capsys: pytest.CaptureFixture[str]) ->
         assert raw not in text, raw
 
 
-def test_loadgen_says_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("loadgen", "3 pods are unfinished at the end"),
+        ("golden", "1 a difference"),
+        ("check-history", "3 the history has gaps"),
+    ],
+)
+def test_a_command_that_judges_says_its_exit_codes(
+    command: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        main(["loadgen", "--help"])
-    assert "3 pods are unfinished at the end" in " ".join(capsys.readouterr().out.split())
+        main([command, "--help"])
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

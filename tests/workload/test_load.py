@@ -172,7 +172,8 @@ async def test_the_place_of_a_report_is_made_or_refused_before_the_load(tmp_path
     make_room(tmp_path / "new" / "r.html")
     assert (tmp_path / "new").is_dir()
     (tmp_path / "file").touch()
-    for place in (tmp_path, tmp_path / "file" / "r.html"):
+    assert not (tmp_path / "new" / "r.html").exists(), "nothing was written yet"
+    for place in (tmp_path, tmp_path / "file" / "r.html", Path("/proc/r.html")):
         with pytest.raises(ReportError, match=f"{place}: .*choose another"):
             make_room(place)
 
@@ -181,6 +182,8 @@ async def test_the_place_of_a_report_is_made_or_refused_before_the_load(tmp_path
     ("fields", "words"),
     [
         ({"shapes": 0}, "--shapes 0: take 1 or more"),
+        ({"trace_format": "philly"}, "--trace-format philly: only for a file"),
+        ({"trace": "openb", "trace_format": "philly"}, "--trace-format philly: only for a file"),
         ({"run": "My Run!"}, "--run 'My Run!': take lower-case letters"),
         ({"run": "r" * 39 + "-b"}, "at most 40"),
         ({"rate": 0}, "--rate 0: take more than 0"),
