@@ -58,10 +58,6 @@ logger = logging.getLogger(__name__)
 
 GATHER_S = 0.1
 """How long the end of a bind waits for others to be written and told with it."""
-GATHER_MORE_S = 0.4
-"""The same while more than BACKLOG pods wait for their bind: then the API server is what all wait
-for, and nothing goes on sooner for having been told sooner."""
-BACKLOG = 256
 REPAIR_FIRST_S = 0.2
 REPAIR_MAX_S = 5.0
 
@@ -145,9 +141,7 @@ class CommitLoop:
         if self.machine.cluster.changed:
             self._wake.set()
         elif self._later is None:
-            backlog = self.executor is not None and self.executor.waiting > BACKLOG
-            gather_s = GATHER_MORE_S if backlog else GATHER_S
-            self._later = asyncio.get_running_loop().call_later(gather_s, self._gathered)
+            self._later = asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
 
     def _gathered(self) -> None:
         self._later = None

@@ -249,15 +249,11 @@ async def test_after_close_no_proposal_is_taken(rig: Rig) -> None:
     assert rig.ledger.twin.entries() == []
 
 
-@pytest.mark.parametrize("backlog", [False, True])
 async def test_only_what_changes_the_picture_starts_a_round_at_once(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, backlog: bool
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While many pods wait for their bind it is another time that ends wait."""
     await until(lambda: rig.commits.idle, "idle")
-    monkeypatch.setattr("binder.committer.BACKLOG", -1 if backlog else 256)
-    monkeypatch.setattr("binder.committer.GATHER_S", 0.0 if backlog else 600.0)
-    monkeypatch.setattr("binder.committer.GATHER_MORE_S", 600.0 if backlog else 0.0)
+    monkeypatch.setattr("binder.committer.GATHER_S", 600.0)
     rounds: list[bool] = []
     one_round = rig.commits.round
 
