@@ -10,7 +10,7 @@ import msgspec
 
 from dispatcher.conditions import PatchOrder
 from dispatcher.core import Core
-from dispatcher.order_writer import OrderWriter, api_time, pause_of, refusal, result_of
+from dispatcher.order_writer import OrderWriter, condition_body, pause_of, refusal, result_of
 from dispatcher.patching import PatchResult
 from dispatcher.pods import WAITS
 from stretto.kube.answers import Response
@@ -22,17 +22,14 @@ _head = msgspec.json.Decoder(BareObject)
 
 
 def condition_patch(order: PatchOrder, *, wall_s: float) -> dict[str, Any]:
-    """The strategic-merge patch; without a transition the time of the last one stays."""
-    condition: dict[str, Any] = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": order.condition.reason,
-        "message": order.condition.message,
-    }
-    if order.generation:
-        condition["observedGeneration"] = order.generation
-    if order.transition:
-        condition["lastTransitionTime"] = api_time(wall_s)
+    """The strategic-merge patch."""
+    condition = condition_body(
+        kind="PodScheduled",
+        words=("False", order.condition.reason, order.condition.message),
+        generation=order.generation,
+        transition=order.transition,
+        wall_s=wall_s,
+    )
     status: dict[str, Any] = {"conditions": [condition]}
     if order.condition.clear:
         status["nominatedNodeName"] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dispatcher.group_conditions import GroupOrder
-from dispatcher.order_writer import OrderWriter, api_time, pause_of, refusal, result_of
+from dispatcher.order_writer import OrderWriter, condition_body, pause_of, refusal, result_of
 from dispatcher.patching import PatchResult
 from stretto.kube.answers import Response
 from stretto.kube.client import path_part
@@ -14,16 +14,13 @@ from stretto.model.groups import INITIALLY_SCHEDULED
 
 def group_patch(order: GroupOrder, *, wall_s: float) -> dict[str, Any]:
     """The strategic-merge patch; the uid keeps it off a group of the same name that came later."""
-    condition: dict[str, Any] = {
-        "type": INITIALLY_SCHEDULED,
-        "status": order.condition.status,
-        "reason": order.condition.reason,
-        "message": order.condition.message,
-    }
-    if order.generation:
-        condition["observedGeneration"] = order.generation
-    if order.transition:
-        condition["lastTransitionTime"] = api_time(wall_s)
+    condition = condition_body(
+        kind=INITIALLY_SCHEDULED,
+        words=(order.condition.status, order.condition.reason, order.condition.message),
+        generation=order.generation,
+        transition=order.transition,
+        wall_s=wall_s,
+    )
     return {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dispatcher.job_records import JobOrder, JobResult
-from dispatcher.order_writer import OrderWriter, api_time, pause_of, refusal
+from dispatcher.order_writer import OrderWriter, condition_body, pause_of, refusal
 from stretto.kube.answers import Response
 from stretto.kube.client import MERGE, path_part
 from stretto.model.jobs import ADMITTED, Job
@@ -24,10 +24,9 @@ def resume_patch(order: JobOrder) -> dict[str, Any]:
 def told_patch(order: JobOrder, *, wall_s: float) -> dict[str, Any]:
     """The strategic-merge patch of the status; the uid keeps it off a Job that came later."""
     assert order.condition is not None
-    status, reason, message = order.condition
-    condition = {"type": ADMITTED, "status": status, "reason": reason, "message": message}
-    if order.transition:
-        condition["lastTransitionTime"] = api_time(wall_s)
+    condition = condition_body(
+        kind=ADMITTED, words=order.condition, transition=order.transition, wall_s=wall_s
+    )
     return {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
 
 

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dispatcher.core import Core
 from dispatcher.patching import PAUSE_S, PatchResult
@@ -25,6 +25,22 @@ Order = TypeVar("Order")
 def api_time(wall_s: float) -> str:
     """Seconds since 1970 as the API writes times."""
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def condition_body(
+    *, kind: str, words: tuple[str, str, str], transition: bool, wall_s: float, generation: int = 0
+) -> dict[str, Any]:
+    """A condition for a strategic-merge patch; ``words``: status, reason, message. Without a
+    transition the time of the last one stays; generation 0: none is observed."""
+    status, reason, message = words
+    condition: dict[str, Any] = {
+        "type": kind, "status": status, "reason": reason, "message": message
+    }  # fmt: skip
+    if generation:
+        condition["observedGeneration"] = generation
+    if transition:
+        condition["lastTransitionTime"] = api_time(wall_s)
+    return condition
 
 
 def result_of(answer: Response | None) -> PatchResult:

@@ -8,12 +8,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.registry import Collector
 
 from stretto.model.unit import VerdictKind
-from stretto.telemetry.metrics import (
-    SHORT_BUCKETS,
-    ApiUsage,
-    Usage,
-    new_registry,
-)
+from stretto.telemetry.metrics import SHORT_BUCKETS, ApiUsage, Usage, new_registry
 
 
 class BinderMetrics:
